@@ -1,4 +1,4 @@
-"""Limit what fairseq logs."""
+"""Limit what fairseq and other libraries log."""
 
 import contextlib
 import logging
@@ -15,3 +15,14 @@ def only_warnings_of_fairseq() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def only_errors() -> Iterator[None]:
+    """Hide everything below errors that any library logs."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)

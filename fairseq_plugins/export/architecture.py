@@ -1,4 +1,4 @@
-"""Which models can be exported in any format, and their length limits.
+"""What exports of every format need to know about a model, and which they refuse.
 
 Needs neither onnx nor ctranslate2.
 """
@@ -8,6 +8,7 @@ from typing import Any, Tuple
 from fairseq import utils
 from fairseq.models.nat import FairseqNATDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
+from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation.decoding import can_decode_in_beams
@@ -28,9 +29,10 @@ def check(model: Any) -> None:
             f"the model cannot be exported: {type(model).__name__} is not an encoder_classifier"
         )
     encoder, decoder = getattr(model, "encoder", None), model.decoder
-    known = TransformerEncoderBase, TransformerDecoderBase
-    own_forward = isinstance(decoder, FairseqNATDecoder)  # not from left to right
-    if not isinstance(encoder, known[0]) or not isinstance(decoder, known[1]) or own_forward:
+    known = isinstance(encoder, TransformerEncoderBase) and isinstance(
+        decoder, TransformerDecoderBase
+    )
+    if not known or isinstance(decoder, FairseqNATDecoder):  # not from left to right
         reason = f"{type(model).__name__} is not a Transformer with encoder and decoder"
     elif not len(decoder.layers):
         reason = "it has no decoder layers (--decoder-layers 0)"
@@ -50,3 +52,10 @@ def limits(model: Any, task: Any) -> Tuple[int, int]:
     """The most tokens of a source and of a hypothesis, without the end symbol."""
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
     return int(longest[0]) - 1, int(longest[1]) - 1
+
+
+def bias_of(linear: Any) -> Tensor:
+    """The bias of a linear map; zeros if it has none."""
+    if linear.bias is None:
+        return linear.weight.detach().new_zeros(linear.weight.size(0))
+    return linear.bias.detach()

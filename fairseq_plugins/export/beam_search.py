@@ -5,12 +5,12 @@ from typing import Any, List, Tuple
 
 import numpy as np
 import onnx
-import torch
 from onnx import helper
 from torch import nn
 
 from fairseq_plugins.serving.shortlist import ZERO
 
+from .architecture import bias_of
 from .graph import MICROSOFT, TYPES, Graph
 
 GROUP = 64  # maximum tokens in a group, see `decoder.build`
@@ -27,14 +27,8 @@ def add_logits(graph: Graph, projection: Any, x: str, count: int) -> str:
     """B x n x count; the last ones may stand for no word."""
     filler = count - projection.weight.size(0)
     weight = nn.functional.pad(projection.weight.detach(), (0, 0, 0, filler))
-    bias = nn.functional.pad(_bias(projection), (0, filler), value=FILLER)
+    bias = nn.functional.pad(bias_of(projection), (0, filler), value=FILLER)
     return graph.linear(x, "output_projection", weight, bias)
-
-
-def _bias(projection: Any) -> torch.Tensor:
-    if projection.bias is None:
-        return projection.weight.detach().new_zeros(projection.weight.size(0))
-    return projection.bias.detach()
 
 
 def add_shortlist_logits(graph: Graph, x: str, projection: Any, int8: bool) -> str:
@@ -66,9 +60,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
     count = graph.input("count", "int64", [1])
 
     def best(x: str) -> List[str]:
-        names = [f"TopK_{len(graph.nodes)}_{i}" for i in range(2)]
-        graph.nodes.append(helper.make_node("TopK", [x, count], names, names[0], axis=-1))
-        return names
+        return graph.outputs_of("TopK", x, count, count=2, axis=-1)
 
     last = graph.numbers(-1)
     grouped = graph.reshape(log_probs, 0, 0, -1, group)

@@ -56,23 +56,11 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
         def _load(self) -> Any:
             return spec
 
+    model.requires_grad_(False)
+    del encoder.layers  # a module takes no other kind of layers in their place
+    encoder.layers = layers
     with torch.no_grad():
-        view = SimpleNamespace(
-            layers=layers,
-            **{
-                name: getattr(encoder, name)
-                for name in (
-                    "layer_norm",
-                    "layernorm_embedding",
-                    "embed_positions",
-                    "embed_tokens",
-                    "embed_scale",
-                )
-            },
-        )
-        for parameter in model.parameters():
-            parameter.requires_grad_(False)
-        converter.set_transformer_encoder(spec.encoder, view)
+        converter.set_transformer_encoder(spec.encoder, encoder)
         converter.set_transformer_decoder(spec.decoder, decoder)
     spec.register_source_vocabulary(converter._get_vocab(task.source_dictionary))
     spec.register_target_vocabulary(converter._get_vocab(task.target_dictionary))

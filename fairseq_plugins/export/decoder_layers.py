@@ -13,6 +13,7 @@ from torch import nn
 
 from fairseq_plugins.modules.feed_forward import MSCFFN, SwitchFeedForward
 
+from .architecture import bias_of
 from .copying import COPYING_WEIGHTS
 from .graph import MICROSOFT, TYPES, Graph
 
@@ -54,14 +55,9 @@ def source_projection(decoder: Any) -> nn.Linear:
 def stacked(projections: List[Any]) -> nn.Linear:
     """Several linear maps of one input as one map, with concatenated outputs."""
     weight = torch.cat([projection.weight.detach() for projection in projections])
-    biases = [
-        projection.weight.new_zeros(projection.weight.size(0))
-        if projection.bias is None
-        else projection.bias.detach()
-        for projection in projections
-    ]
+    bias = torch.cat([bias_of(projection) for projection in projections])
     whole = nn.Linear(weight.size(1), weight.size(0))
-    whole.weight.data, whole.bias.data = weight.float(), torch.cat(biases).float()
+    whole.weight.data, whole.bias.data = weight.float(), bias.float()
     return whole
 
 

@@ -1,7 +1,6 @@
 """An encoder as an ONNX graph, with the source keys and values of all decoder layers or a head."""
 
 import copy
-import logging
 import math
 import warnings
 from typing import Any, List, Optional, Tuple
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.compression import pool_padding_mask, upsample
+from fairseq_plugins.modules.encoder_layer import run_encoder_layer
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForward, SwitchFeedForward
 from fairseq_plugins.modules.token_mixers import (
     Fastformer,
@@ -20,6 +20,7 @@ from fairseq_plugins.modules.token_mixers import (
     SoftmaxAttention,
     TokenMixer,
 )
+from fairseq_plugins.quiet import only_errors
 from fairseq_plugins.serving.folder import PROBABILITIES
 
 from . import architecture
@@ -46,7 +47,7 @@ def build(model: Any) -> onnx.ModelProto:
     if not classifies:
         layers = range(len(model.decoder.layers))
         names = [f"source_{kind}_{index}" for index in layers for kind in ("keys", "values")]
-    with warnings.catch_warnings(), torch.no_grad(), _quiet():
+    with warnings.catch_warnings(), torch.no_grad(), only_errors():
         warnings.simplefilter("ignore")
         try:
             program: Any = torch.onnx.export(
@@ -100,17 +101,6 @@ def pair_bytes(model: Any) -> int:
         if not getattr(attention, "is_linear", False):  # float32 scores of all heads, and a mask
             found = max(found, 4 * (getattr(attention, "num_heads", 1) + 1) // (pooled * memory))
     return found
-
-
-class _quiet:
-    """Suppresses the exporter's progress messages."""
-
-    def __enter__(self) -> None:
-        self.level = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-
-    def __exit__(self, *error: Any) -> None:
-        logging.disable(self.level)
 
 
 def _allow_more_positions(linformer: Linformer, more: int) -> None:
@@ -236,26 +226,20 @@ class _Layer(nn.Module):
         self.mixer: Any = mixer
         if mixer is None or isinstance(mixer, SoftmaxAttention):
             self.mixer = _Attention(attention, merged=not self.starts_later_block)
+        if isinstance(getattr(layer, "ffn", None), SwitchFeedForward):
+            layer.ffn = _AllExperts(layer.ffn)
 
     def forward(self, x: Tensor, padding: Tensor, pooled_padding: Tensor) -> Tensor:
-        layer = self.layer
-        memory = layer.self_attn_layer_norm(x) if layer.normalize_before else x
-        residual, query = x, memory
-        if self.starts_later_block:
-            residual = self._pool(x, padding)
-            query = self._pool(memory, padding) if layer.normalize_before else residual
-        x = residual + self._mix(query, memory, pooled_padding, padding)
-        if not layer.normalize_before:
-            x = layer.self_attn_layer_norm(x)
-        residual = x
-        if layer.normalize_before:
-            x = layer.final_layer_norm(x)
-        x = residual + self._feed_forward(x)
-        return x if layer.normalize_before else layer.final_layer_norm(x)
+        def mix(x: Tensor, memory: Tensor) -> Tensor:
+            return self._mix(x, memory, pooled_padding, padding)
 
-    def _pool(self, x: Tensor, padding: Tensor) -> Tensor:
-        pooled = self.layer.time_pooling(x.transpose(0, 1), padding).transpose(0, 1)
-        return self.layer.feature_pooling(pooled)
+        def pool(x: Tensor) -> Tensor:
+            if not self.starts_later_block:
+                return x
+            pooled = self.layer.time_pooling(x.transpose(0, 1), padding).transpose(0, 1)
+            return self.layer.feature_pooling(pooled)
+
+        return run_encoder_layer(self.layer, x, mix, pool)
 
     def _mix(self, x: Tensor, memory: Tensor, padding: Tensor, memory_padding: Tensor) -> Tensor:
         if isinstance(self.mixer, _Attention):
@@ -264,22 +248,20 @@ class _Layer(nn.Module):
         memory = x_first if memory is x else memory.transpose(0, 1)
         return self.mixer(x_first, memory, padding, memory_padding).transpose(0, 1)
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        layer = self.layer
-        if isinstance(getattr(layer, "ffn", None), SwitchFeedForward):
-            return _all_experts(layer.ffn, x)
-        if hasattr(layer, "ffn"):
-            return layer.ffn(x)
-        return layer.fc2(layer.activation_fn(layer.fc1(x)))
 
+class _AllExperts(nn.Module):
+    """A Switch network that computes all experts instead of sorting the positions."""
 
-def _all_experts(ffn: SwitchFeedForward, x: Tensor) -> Tensor:
-    """Evaluate a Switch network without sorting the positions by expert."""
-    gate, chosen = ffn._probabilities(x).max(dim=-1, keepdim=True)
-    out = torch.zeros_like(x)
-    for number, network in enumerate(ffn.experts):
-        out = torch.where(chosen == number, network(x), out)
-    return out * gate
+    def __init__(self, switch: SwitchFeedForward):
+        super().__init__()
+        self.switch = switch
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, chosen = self.switch._probabilities(x).max(dim=-1, keepdim=True)
+        out = torch.zeros_like(x)
+        for number, network in enumerate(self.switch.experts):
+            out = torch.where(chosen == number, network(x), out)
+        return out * gate
 
 
 class _Attention(nn.Module):

@@ -107,8 +107,7 @@ def quantize_graphs(folder: Path) -> None:
 
     graphs = [name for name in (served.ENCODER, served.DECODER) if (folder / name).exists()]
     for name in graphs:
-        with tempfile.TemporaryDirectory() as scratch:
-            onnx.save(quantize(onnx.load(folder / name), Path(scratch)), folder / name)
+        onnx.save(quantize(onnx.load(folder / name)), folder / name)
     if served.DECODER in graphs:
         share_table(folder, graphs)
 
@@ -126,10 +125,7 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
     _, max_output = architecture.limits(model, task)
     kind = "int8" if int8 else "float32"
     graph = decoder.build(model.decoder, decoder.activation_name(model), max_output + 1, kind)
-    if int8:
-        with tempfile.TemporaryDirectory() as scratch:
-            graph = quantize(graph, Path(scratch))
-    onnx.save(graph, folder / served.SHORTLIST_DECODER)
+    onnx.save(quantize(graph) if int8 else graph, folder / served.SHORTLIST_DECODER)
     if int8:
         share_table(folder, [served.SHORTLIST_DECODER])
 

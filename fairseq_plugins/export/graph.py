@@ -1,6 +1,6 @@
 """A builder of ONNX graphs, node by node."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 import onnx
@@ -61,16 +61,19 @@ class Graph:
     ) -> str:
         """Add a node with one output; `name` is the name of both."""
         name = name or f"{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], name, None, domain))
-        self.nodes[-1].attribute.extend(_attributes(attributes))
+        self.nodes.append(
+            helper.make_node(operator, inputs, [name], name, None, domain, **attributes)
+        )
         return name
 
-    def split(self, x: str, parts: int, axis: int) -> Tuple[str, ...]:
-        names = tuple(f"Split_{len(self.nodes)}_{i}" for i in range(parts))
-        self.nodes.append(
-            helper.make_node("Split", [x], names, names[0], axis=axis, num_outputs=parts)
-        )
+    def outputs_of(self, operator: str, *inputs: str, count: int, **attributes: Any) -> List[str]:
+        """Add a node with several outputs."""
+        names = [f"{operator}_{len(self.nodes)}_{i}" for i in range(count)]
+        self.nodes.append(helper.make_node(operator, inputs, names, names[0], **attributes))
         return names
+
+    def split(self, x: str, parts: int, axis: int) -> List[str]:
+        return self.outputs_of("Split", x, count=parts, axis=axis, num_outputs=parts)
 
     def reshape(self, x: str, *shape: int) -> str:
         """Reshape x: 0 keeps a dimension, and -1 is inferred."""
@@ -91,7 +94,3 @@ class Graph:
         graph = helper.make_graph(self.nodes, "graph", self.inputs, self.outputs, weights)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-
-
-def _attributes(values: Dict[str, Any]) -> List[onnx.AttributeProto]:
-    return [helper.make_attribute(name, value) for name, value in values.items()]

@@ -1,6 +1,6 @@
 """8-bit weights with onnxruntime's quantisation."""
 
-import logging
+import tempfile
 from pathlib import Path
 from typing import List, Tuple
 
@@ -9,10 +9,12 @@ import onnx
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from fairseq_plugins.quiet import only_errors
+
 LEAST = 4096  # elements; smaller matrices stay in float32
 
 
-def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
+def quantize(model: onnx.ModelProto) -> onnx.ModelProto:
     """Dynamic quantisation of products with 8-bit matrices.
 
     Inputs get one scale per call, weights one scale per output. Embeddings are stored and looked up
@@ -21,19 +23,16 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
 
     Args:
         model: in float32; not changed.
-        scratch: an empty folder for temporary files.
 
     Returns:
         the quantised model.
     """
-    path = scratch / "quantized.onnx"
     source = onnx.ModelProto()
     source.CopyFrom(model)
     # torch's exporter stores shapes; onnx raises an error if it infers different ones
     del source.graph.value_info[:]
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
+    with tempfile.TemporaryDirectory() as scratch, only_errors():
+        path = Path(scratch) / "quantized.onnx"
         quantize_dynamic(
             source,
             path,
@@ -49,9 +48,7 @@ def quantize(model: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
                 "DefaultTensorType": onnx.TensorProto.FLOAT,
             },
         )
-    finally:
-        logging.disable(level)
-    quantized = onnx.load(path)
+        quantized = onnx.load(path)
     _store_in_8_bits(quantized.graph)
     return quantized
 

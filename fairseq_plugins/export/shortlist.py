@@ -10,6 +10,7 @@ import numpy as np
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.shortlist import FILE, ZERO
 
+from .architecture import bias_of
 from .prepared import prepared_pairs
 
 ROUNDS = 5  # training rounds of the aligner
@@ -32,9 +33,7 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     """
     projection = model.decoder.output_projection
     vectors = projection.weight.detach().float().numpy()
-    biases = np.zeros(len(vectors), np.float32)
-    if projection.bias is not None:
-        biases = projection.bias.detach().float().numpy()
+    biases = bias_of(projection).float().numpy()
     arrays: Dict[str, Any] = dict(lexicon(task), biases=biases)
     if int8:
         from .quantization import to_8_bits  # imports onnx
