@@ -95,14 +95,11 @@ def map_batches(
     Args:
         begin: makes the function, in each process, before a batch is read.
         batches: read on demand, two per process.
-        processes: 1 uses this process only.
+        processes: their number.
 
     Raises:
         ConfigurationError: a process was killed.
     """
-    if processes == 1:
-        yield from map(begin(), batches)
-        return
     pending: Deque[Any] = collections.deque()
     message = (
         f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "

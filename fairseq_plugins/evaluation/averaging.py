@@ -100,7 +100,7 @@ def load(path: Path) -> Dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-def prepare(output: Path) -> None:
+def prepare_output(output: Path) -> None:
     """Make the folder of a checkpoint to write.
 
     Raises:

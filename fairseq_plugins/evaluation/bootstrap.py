@@ -12,6 +12,11 @@ SAMPLES, SEED = 1000, 12345
 TWO_SIDED = "two-sided"  # of earlier releases, BLEU and chrF were "one-sided"
 
 
+def interval(drawn: np.ndarray) -> np.ndarray:
+    """The ends of an interval that holds 95 % of the samples: samples x ... -> 2 x ..."""
+    return np.percentile(drawn, [2.5, 97.5], axis=0)
+
+
 def paired(
     seen: Tuple[float, float], drawn: Tuple[np.ndarray, np.ndarray], signature: str
 ) -> Dict[str, Any]:
@@ -30,9 +35,9 @@ def paired(
     departs = np.abs(apart - apart.mean()) >= abs(difference)
     return {
         "score": seen[0],
-        "interval": np.percentile(drawn[0], [2.5, 97.5]).tolist(),
+        "interval": interval(drawn[0]).tolist(),
         "baseline": seen[1],
-        "baseline_interval": np.percentile(drawn[1], [2.5, 97.5]).tolist(),
+        "baseline_interval": interval(drawn[1]).tolist(),
         "difference": difference,
         "p": (1 + int(departs.sum())) / (1 + len(apart)),
         "sides": TWO_SIDED,

@@ -9,7 +9,7 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, paired
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval, paired
 from fairseq_plugins.evaluation.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
@@ -80,10 +80,9 @@ class Labels(Predicted):
         samples = resample(cells, SAMPLES)
         scores = {}
         for name, measure in zip(METRICS, (accuracy, macro_f1)):
-            low, high = np.percentile(measure(samples), [2.5, 97.5])
             scores[name] = {
                 "score": float(measure(cells)),
-                "interval": [float(low), float(high)],
+                "interval": interval(measure(samples)).tolist(),
                 "signature": f"classes:{cells.classes}|bs:{SAMPLES}|seed:{SEED}",
             }
         return scores

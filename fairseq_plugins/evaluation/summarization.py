@@ -8,12 +8,7 @@ import numpy as np
 from fairseq.data import data_utils
 
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import (
-    Generated,
-    check_files,
-    files_of_pair,
-    read_output,
-)
+from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.summarization import PIECES
@@ -64,12 +59,10 @@ class Summaries(Generated):
         self.split, self.unicode = split, False
         joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
-        self.files = files_of_pair(prepared, split)
         raw = data / RAW / f"{split}.{settings.source_lang}"
         pieces = data / PIECES / f"{split}.{settings.target_lang}"
         self.text_files = [raw, pieces]
-        files = [*self.files, *self.text_files]
-        check_files(f"--split {split}", files, data, data.glob("*.*-*.*.idx"))
+        self.files = files_of_pair(prepared, split, self.text_files)
         self.references = [data_utils.post_process(line, joined_by) for line in read_lines(pieces)]
         self.total = len(self.references)
 

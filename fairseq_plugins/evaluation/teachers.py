@@ -17,10 +17,7 @@ from fairseq_plugins.evaluation.evaluate import checkpoint_of
 from fairseq_plugins.evaluation.request import Request, choose
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.prepared_folder import (
-    Prepared,
-    differing,
-)
+from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
 from fairseq_plugins.serving.text import Output, sentences_of
 from fairseq_plugins.summarizer import Summarizer
@@ -122,42 +119,23 @@ class Teachers:
         of_checkpoints = {"last": last, "fp16": search.fp16, "int8": search.int8}
         places, exported = find_models(places, 1, of_checkpoints, {}, option)
         if exported:
-            files = [places[0] / CONFIG]  # it has the checksums of the other files
-            config = read_json(files[0])
-            pair = tuple(config.get(name) for name in LANGUAGES) if config else None
-            own, theirs = None, Processing.load(places[0])
+            models = _of_export(places[0])
         else:
             files = [_checkpoint(place, data, last, option, say) for place in places]
-            states = (averaging.load(path) for path in files)
-            trainings = [trained_models.training_of(state) for state in states]
-            words = map(trained_models.words_of, trainings)
-            others = any(differing(each, prepared.words) for each in words)
-            own = None if others else str(data)
-            folder = trained_models.trained_on(trainings[0].task)
-            if others and not folder.is_dir():
-                raise ConfigurationError(
-                    f"{option} {files[0]} has other dictionaries than {data}, and {folder}, which "
-                    "it was trained on, is not there: restore that, or let an export of it teach"
-                )
-            theirs = Processing.load(folder) if others else prepared.processing
-            pairs = {trained_models.direction(training.task) for training in trainings} - {None}
-            if len(pairs) > 1:
-                raise ConfigurationError(f"{option}: models of two directions cannot be combined")
-            pair = pairs.pop() if pairs else None
-        self.direction: Tuple[str, str] = pair or prepared.languages
+            models = _of_checkpoints(files, prepared, option)
+        self.direction = models.direction or prepared.languages
         prepared.processing.check_languages(*self.direction, data)
-        models = places if exported else files
-        _check_text(theirs, prepared.processing, f"{option} {models[0]}", data)
+        _check_text(models.text, prepared.processing, f"{option} {models.paths[0]}", data)
         if search.no_repeat_ngram is None:
             search = search._replace(no_repeat_ngram=kind.no_repeat_ngram)
-        self.names = [str(path) for path in models]
-        self.digests = [digest(path) for path in files]
+        self.names = [str(path) for path in models.paths]
+        self.digests = [digest(path) for path in models.files]
         given = search._asdict()
         for name in ("cpu", "max_tokens"):  # these do not change the texts
             del given[name]
         usual = kind.not_recorded.items()
         self.search = {name: given[name] for name in given if (name, given[name]) not in usual}
-        self._job = _Job(kind, self.names, own, str(data), self.direction[1], search)
+        self._job = _Job(kind, self.names, models.own, str(data), self.direction[1], search)
         self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
         self._processes = processes or self._gpus or default_workers()
         self._pool: Optional[ProcessPoolExecutor] = None
@@ -206,6 +184,43 @@ class Teachers:
         except BrokenProcessPool:
             raise ConfigurationError(killed(self._processes, "teacher", "--processes")) from None
         return found
+
+
+class _Models(NamedTuple):
+    """What is known of the models of a teacher before they are loaded."""
+
+    paths: List[Path]
+    files: List[Path]  # whose checksums are recorded
+    own: Optional[str]  # see `_Job`
+    text: Processing  # of what they write
+    direction: Optional[Tuple[str, str]]  # None if it is unknown
+
+
+def _of_export(folder: Path) -> _Models:
+    description = folder / CONFIG  # it has the checksums of the other files
+    config = read_json(description) or {}
+    direction: Any = tuple(config.get(name) for name in LANGUAGES) if config else None
+    return _Models([folder], [description], None, Prepared(folder).processing, direction)
+
+
+def _of_checkpoints(paths: List[Path], prepared: Prepared, option: str) -> _Models:
+    states = (averaging.load(path) for path in paths)  # one in memory
+    trainings = [trained_models.training_of(state) for state in states]
+    pairs = [trained_models.direction(training.task) for training in trainings]
+    known = {pair for pair in pairs if pair is not None}
+    if len(known) > 1:
+        raise ConfigurationError(f"{option}: models of two directions cannot be combined")
+    direction, data = next(iter(known), None), prepared.folder
+    words = map(trained_models.words_of, trainings)
+    if not any(differing(each, prepared.words) for each in words):
+        return _Models(paths, paths, str(data), prepared.processing, direction)
+    folder = trained_models.trained_on(trainings[0].task)
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"{option} {paths[0]} has other dictionaries than {data}, and {folder}, which it was "
+            "trained on, is not there: restore that, or let an export of it teach"
+        )
+    return _Models(paths, paths, None, Prepared(folder).processing, direction)
 
 
 def _checkpoint(

@@ -7,7 +7,7 @@ calls `predict` for the output, `read` to check it, `write`, `score` and, for tw
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -156,14 +156,22 @@ def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterabl
             raise ConfigurationError(f"{option}: {path} is missing; {data} holds {', '.join(have)}")
 
 
-def files_of_pair(prepared: Prepared, split: str) -> List[Path]:
-    """The dictionaries and the binary data of a split with two sides."""
-    data, languages = prepared.folder, prepared.languages
-    return [
-        *dictionaries(data),
-        *(
-            data / f"{split}.{'-'.join(languages)}.{language}.{end}"
-            for language in languages
-            for end in ("bin", "idx")
-        ),
-    ]
+def files_of_pair(
+    prepared: Prepared, split: str, text: Sequence[Path], option: Optional[str] = None
+) -> List[Path]:
+    """The dictionaries and the binary data of a split with two sides.
+
+    Args:
+        prepared: the prepared folder.
+        split: test, valid or train.
+        text: the files of its text.
+        option: the option that errors name; None: --split with its value.
+
+    Raises:
+        ConfigurationError: the folder lacks one of all these files.
+    """
+    data, pair = prepared.folder, "-".join(prepared.languages)
+    sides = [f"{split}.{pair}.{language}" for language in prepared.languages]
+    files = [*dictionaries(data), *(data / f"{side}.{x}" for side in sides for x in ("bin", "idx"))]
+    check_files(option or f"--split {split}", [*files, *text], data, data.glob("*.*-*.*.idx"))
+    return files

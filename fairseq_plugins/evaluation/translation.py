@@ -9,12 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import (
-    Generated,
-    check_files,
-    files_of_pair,
-    read_output,
-)
+from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
@@ -94,11 +89,10 @@ class Translations(Generated):
             )
         self.split, self.lowercase = split, settings.lowercase
         raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
-        self.files = [*files_of_pair(prepared, split), raw, tokenised]
-        option = option or f"--split {split}"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         self.text_files = [self._source]
-        check_files(option, [*self.files, *self.text_files], data, data.glob("*.*-*.*.idx"))
+        text = [raw, tokenised, self._source]
+        self.files = [*files_of_pair(prepared, split, text, option), raw, tokenised]
         self._subwords = prepared.subwords
         self.language = target
         self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo

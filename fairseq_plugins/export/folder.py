@@ -16,9 +16,8 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, lock, open_to_append, without_links
 from fairseq_plugins.generation.engine import TrainedClassifier
-from fairseq_plugins.prepared_folder import RECORD, subword_models
+from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.serving import folder as served
-from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.text.units import load_cut
 from fairseq_plugins.version import __version__
@@ -195,7 +194,7 @@ def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
         load_cut(folder)  # it can be used
         names = [path.name for path in subword_models(folder)]
     else:
-        names = [KINDS[Processing.load(folder).subword].file_name]
+        names = [KINDS[Prepared(folder).processing.subword].file_name]
     for name in (RECORD, *names):
         try:
             shutil.copyfile(folder / name, out / name)

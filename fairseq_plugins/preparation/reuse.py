@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterable, Optional, Sequence
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import copy, digest
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import stored_settings
-from fairseq_plugins.text.processing import NFC, Processing
+from fairseq_plugins.prepared_folder import Prepared, stored_settings
+from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.subwords import KINDS
 
 
@@ -85,13 +85,13 @@ def settings_like(
         ConfigurationError: the folder was not prepared by this package, a file is missing, it has
             other languages, or an option differs from the folder's.
     """
-    processing = Processing.load(folder)
-    if {processing.source_lang, processing.target_lang} != set(languages):
+    prepared = Prepared(folder)
+    if set(prepared.languages) != set(languages):
         raise ConfigurationError(
-            f"--like {folder} was prepared for {processing.source_lang} and "
-            f"{processing.target_lang}: give a folder of {' and '.join(languages)}"
+            f"--like {folder} was prepared for {' and '.join(prepared.languages)}: give a folder "
+            f"of {' and '.join(languages)}"
         )
-    model = KINDS[processing.subword].file_name
+    model = KINDS[prepared.processing.subword].file_name
     files = [folder / name for name in (model, *(f"dict.{lang}.txt" for lang in languages))]
     for path in files:
         if not path.is_file():

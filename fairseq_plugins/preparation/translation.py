@@ -27,7 +27,7 @@ from fairseq_plugins.preparation.documents import RAW, SPLITS, TOO_LONG, check_c
 from fairseq_plugins.preparation.report import translation_report
 from fairseq_plugins.preparation.reuse import learn_or_copy
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import stored_settings
+from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing, normalise
 from fairseq_plugins.text.subwords import KINDS
@@ -361,5 +361,5 @@ def fits_one_dictionary(
 
 def show(folder: Path) -> None:
     """Print the report of a prepared folder, and what fairseq-generate needs."""
-    name = KINDS[Processing.load(folder).subword].fairseq_name
+    name = KINDS[Prepared(folder).processing.subword].fairseq_name
     report.show(folder, f"fairseq-generate takes --remove-bpe {name}")

@@ -17,7 +17,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.workers import default_workers, map_lines
@@ -130,7 +130,7 @@ def score_documents(
     workers = (workers or default_workers()) if many else 1
     scores = map_lines(
         partial(_score, stemmer, unicode), zip(references, summaries), workers, "ROUGE", count,
-        DOCUMENTS_A_TASK, many, option="",
+        most=DOCUMENTS_A_TASK, show=many, option="",
     )  # fmt: skip
     return np.array(list(scores)).reshape(count, len(METRICS), len(VALUES))
 
@@ -149,9 +149,15 @@ def _score(stemmer: bool, unicode: bool, texts: Tuple[str, str]) -> List[List[fl
 
 
 def resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """The means of samples of as many documents, drawn with replacement: resamples x values.
+    """The means of samples of as many documents, drawn with replacement.
 
-    Args: as of `bootstrap`.
+    Args:
+        scores: documents x values.
+        resamples: number of bootstrap samples.
+        seed: seed of the sampling.
+
+    Returns:
+        resamples x values.
     """
     documents = len(scores)
     generator = np.random.RandomState(seed)  # numpy keeps its random stream across releases
@@ -160,21 +166,6 @@ def resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray
         drawn = generator.randint(documents, size=documents)
         means[i] = np.bincount(drawn, minlength=documents) @ scores / documents
     return means
-
-
-def bootstrap(scores: np.ndarray, resamples: int, seed: int) -> Tuple[np.ndarray, np.ndarray]:
-    """95 % bootstrap intervals of the mean over documents.
-
-    Args:
-        scores: documents x values.
-        resamples: number of bootstrap samples.
-        seed: seed of the sampling.
-
-    Returns:
-        the 2.5 and the 97.5 percentile of each value, two arrays of length `values`.
-    """
-    low, high = np.percentile(resampled_means(scores, resamples, seed), [2.5, 97.5], axis=0)
-    return low, high
 
 
 class Rouge(NamedTuple):
@@ -238,15 +229,10 @@ def rouge(
     summaries = [prepare(text) for text in summaries]
     scores = score_documents(references, summaries, stemmer, unicode, workers)
     flat = 100 * scores.reshape(len(scores), -1)
-    means = flat.mean(axis=0)
-    low, high = bootstrap(flat, SAMPLES, SEED)
-    shape = scores.shape[1:]
-    rows = zip(*(values.reshape(shape).tolist() for values in (means, low, high)))
-    estimates = {
-        metric: {v: Estimate(*numbers) for v, numbers in zip(VALUES, zip(*row))}
-        for metric, row in zip(METRICS, rows)
-    }
-
+    low, high = interval(resampled_means(flat, SAMPLES, SEED))
+    found = map(Estimate, flat.mean(axis=0).tolist(), low.tolist(), high.tolist())
+    # from left to right, as in `flat`
+    estimates = {metric: {value: next(found) for value in VALUES} for metric in METRICS}
     warnings = _warnings(references, summaries, unknown, unicode)
     return Rouge(estimates, len(references), _signature(stemmer, unicode), warnings)
 

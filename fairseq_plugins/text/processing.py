@@ -41,15 +41,6 @@ class Processing(NamedTuple):
         }
         return cls(**values)
 
-    @classmethod
-    def load(cls, folder: Path) -> "Processing":
-        """Read the settings of a prepared folder.
-
-        Raises:
-            ConfigurationError: the folder was not prepared by this package.
-        """
-        return Prepared(folder).processing
-
     @property
     def tokenised_before(self) -> bool:
         """Whether the text was tokenised before preparation: BPE without a tokenizer."""

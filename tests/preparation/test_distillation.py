@@ -21,9 +21,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, teachers
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
-from fairseq_plugins.prepared_folder import digests_of_words
+from fairseq_plugins.prepared_folder import Prepared, digests_of_words
 from fairseq_plugins.serving.text import sentences_of
-from fairseq_plugins.text.processing import Processing
 from tests.conftest import ROOT, unpack
 
 FIXTURES = ROOT / "tests" / "fixtures" / "d5d21a2.tar.xz"
@@ -324,7 +323,7 @@ def test_teachers_start_after_work_in_several_threads(run, small, translator, mo
                 raise KeyboardInterrupt
     finally:
         torch.set_num_threads(before)
-    tokenisation = Processing.load(small).tokenise("en")
+    tokenisation = Prepared(small).processing.tokenise("en")
     assert [tokenisation.undo(text.text) for (text,) in found] == translator.translate(german)
     assert {process.exitcode for process in processes} == {-signal.SIGTERM}
 
@@ -365,7 +364,7 @@ def test_a_teacher_may_have_other_subwords(kept, small, tmp_path):
     export = kept / "translation_sentencepiece/export"
     new = distilled(small, export, "--out", tmp_path / "new")
     texts = Translator(export).translate(lines_of(small / "text/raw/train.de"))
-    tokenisation = Processing.load(small).tokenise("en")
+    tokenisation = Prepared(small).processing.tokenise("en")
     expected = [tokenisation(text) for text in texts]
     assert any('"' in text for text in texts) and expected != texts
     assert lines_of(new / "text/tokenised/train.en") == expected

@@ -10,7 +10,7 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.translation import fits_one_dictionary
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.prepared_folder import Prepared
 
 
 def write(path, lines):
@@ -65,7 +65,7 @@ def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsy
     model = "bpe.codes" if words else "sentencepiece.model"
     for name in ("dict.fr.txt", "dict.en.txt", model):
         assert (new / name).read_bytes() == (folder / name).read_bytes()
-    ours, theirs = Processing.load(new), Processing.load(folder)
+    ours, theirs = Prepared(new).processing, Prepared(folder).processing
     assert ours == theirs._replace(source_lang="en", target_lang="fr")
     assert read(new / "text/subwords/valid.fr") == read(folder / "text/subwords/valid.fr")
     report = (new / "report.txt").read_text(encoding="utf-8")
@@ -260,10 +260,10 @@ def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, englis
         lines = read(folder / "text/tokenised" / f"train.{long}")
         assert lines[1:] == read(short / "text/tokenised" / f"train.{code}")
         assert lines[0] == ("J&apos; aime l&apos; été ." if code == "fr" else "We don &apos;t .")
-        moses = Processing.load(folder).tokenise(long)
+        moses = Prepared(folder).processing.tokenise(long)
         assert [moses.undo(line) for line in lines] == read(folder / "text/raw" / f"train.{long}")
     # what an earlier release prepared keeps the rules that it was prepared with
-    earlier = Processing.load(folder)._replace(moses_codes=None)
+    earlier = Prepared(folder).processing._replace(moses_codes=None)
     assert earlier.tokenise(english)("We don't.") == "We don &apos; t ."
 
 

@@ -14,14 +14,15 @@ import pytest
 from rouge_score import rouge_scorer
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation.bootstrap import interval
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     RougeConfig,
     RougeScorer,
     UnicodeWords,
-    bootstrap,
     prepare,
+    resampled_means,
     rouge,
     score_documents,
 )
@@ -175,7 +176,7 @@ def test_a_killed_process_is_one_line(monkeypatch):
 
 def test_bootstrap_interval_is_that_of_the_mean():
     scores = np.random.RandomState(7).normal(40, 10, size=(400, 2))
-    low, high = bootstrap(scores, resamples=2000, seed=1)
+    low, high = interval(resampled_means(scores, resamples=2000, seed=1))
     error = 1.96 * scores.std(axis=0) / np.sqrt(len(scores))
     assert np.allclose(low, scores.mean(axis=0) - error, atol=0.1)
     assert np.allclose(high, scores.mean(axis=0) + error, atol=0.1)

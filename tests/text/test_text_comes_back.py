@@ -14,9 +14,9 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import translation
 from fairseq_plugins.evaluation.translation import Text, Translations
-from fairseq_plugins.prepared_folder import RECORD
+from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.languages import is_unspaced
-from fairseq_plugins.text.processing import Processing, Processor
+from fairseq_plugins.text.processing import Processor
 
 
 def sentences():
@@ -142,7 +142,7 @@ def test_the_default_depends_on_options_alone(source, target, words, kind, token
     given = [tmp_path / "data", "--source-lang", source, "--target-lang", target, *words]
     given += ["--train", tmp_path / "train", "--valid", tmp_path / "valid", "--workers", 1]
     prepare_translation.main([str(word) for word in given])
-    settings = Processing.load(tmp_path / "data")
+    settings = Prepared(tmp_path / "data").processing
     assert (settings.subword, settings.tokenizer) == (kind, tokenizer)
     assert settings.normalization == "NFC"
 
@@ -169,12 +169,12 @@ def test_folders_of_earlier_releases_stay_as_they_were(tmp_path, capsys):
     assert "\u0301" in processor.encode(decomposed("Été"))
     like = ["--like", str(tmp_path / "data")]
     prepare_translation.main([str(tmp_path / "new"), *words, *like])
-    assert Processing.load(tmp_path / "new") == Processing.load(tmp_path / "data")
+    assert Prepared(tmp_path / "new").processing == Prepared(tmp_path / "data").processing
     record = (tmp_path / "new" / RECORD).read_text("utf-8")
     record = record.replace('"source_lang"', '"normalization": "NFKD", "source_lang"')
     (tmp_path / "new" / RECORD).write_text(record, encoding="utf-8")
     with pytest.raises(ConfigurationError, match="normalization 'NFKD' is unknown"):
-        Processing.load(tmp_path / "new")
+        _ = Prepared(tmp_path / "new").processing
 
 
 def test_scripts_without_spaces_are_known():

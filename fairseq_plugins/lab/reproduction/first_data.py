@@ -11,8 +11,7 @@ from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
 from fairseq_plugins.preparation.reuse import settings_like
 from fairseq_plugins.preparation.summarization import SHARED_BY_LIKE, SIDES, prepare_files
-from fairseq_plugins.prepared_folder import RECORD
-from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import default_workers
 
@@ -39,7 +38,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
                 "prepare-summarization or prepare-cnn-dm made"
             )
     settings = settings_like(prepared, SIDES, SHARED_BY_LIKE, {})
-    settings.update(Processing.load(prepared)._asdict())
+    settings.update(Prepared(prepared).processing._asdict())
     numbers = read_json(prepared / RECORD)["results"]["cut train"]
     sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
     settings.update(fields=["article", "highlights"])
