@@ -17,7 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
 from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
 
-from .beam_search import add_logits, add_search, add_shortlist_logits, grouping
+from .candidates import add_logits, add_search, add_shortlist_logits, grouping
 from .copying import add_copying, add_known
 from .decoder_layers import ACTIVATIONS, add_layer, feed_forward_of
 from .graph import Graph
@@ -61,7 +61,7 @@ def build(
     caches in place: input and output share memory.
 
     The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
-    the members of these groups are sorted (see `generation.beam_search`).
+    the members of these groups are sorted (see `generation.grouped_top_k`).
 
     With a shortlist the vocabulary is an input: the V words that a batch may write, where V is a
     multiple of `serving.shortlist.GROUP`.

@@ -169,7 +169,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
 def _of_text(model: Any, task: Any) -> Dict[str, Any]:
     from fairseq_plugins.tasks.summarization import SummarizationTask
 
-    from .beam_search import grouping
+    from .candidates import grouping
 
     max_source, max_output = architecture.limits(model, task)
     return {

@@ -19,10 +19,10 @@ from fairseq.tasks import FairseqTask
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.models import EfficientTransformerModel
 
-from .beam_search import GroupedBeamSearch
 from .decoding import can_decode_in_beams
 from .ensemble import BeamEnsemble
 from .generator import BeamGenerator
+from .grouped_top_k import GroupedBeamSearch
 
 __all__ = ["accelerate", "install"]
 

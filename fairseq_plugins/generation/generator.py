@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fairseq_plugins.errors import first_cause
 
-from .beam_search import GroupedBeamSearch
 from .ensemble import BeamEnsemble
+from .grouped_top_k import GroupedBeamSearch
 from .unknown import NUMBERS, UnknownSubwords, to_known
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,7 @@
-"""Scorers that fairseq lacks. Importing this package registers them."""
+"""Scorers for fairseq's --scoring. Importing this package registers them.
+
+The scores of the command `evaluate` are in `evaluation/`: of translations in `translation.py`.
+"""
 
 from .rouge import RougeScorer
 

@@ -1,4 +1,8 @@
-"""Languages: the two letters that Moses and sacreBLEU know, and the scripts of texts."""
+"""Languages: the two letters that Moses and sacreBLEU know, and the scripts of texts.
+
+How words and punctuation of a language are spaced is in `moses.py`, and in `processing.py` for
+every tokenizer.
+"""
 
 import collections
 import re

@@ -12,8 +12,8 @@ from fairseq_plugins.errors import STATE_SAVED, TERMINATED
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import PRECISION, SHARING, Run
 from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
+from fairseq_plugins.training.log_lines import EPOCH, PARAMETERS, REPORT, Progress, in_words
 from fairseq_plugins.training.process import Planned
-from fairseq_plugins.training.progress import EPOCH, PARAMETERS, REPORT, Progress, in_words
 from fairseq_plugins.training.request import Plan
 
 # a rehearsal makes this many updates, or fewer if they take longer than this many seconds,

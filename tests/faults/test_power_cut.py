@@ -15,7 +15,7 @@ from fairseq.file_io import PathManager
 from fairseq_plugins import json_files
 from fairseq_plugins.compat.intact_checkpoints import _find_damage, find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training.progress import Progress
+from fairseq_plugins.training.log_lines import Progress
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")

@@ -7,9 +7,9 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-from fairseq_plugins.generation import accelerate, beam_search, decoding
-from fairseq_plugins.generation.beam_search import GroupedBeamSearch
+from fairseq_plugins.generation import accelerate, decoding, grouped_top_k
 from fairseq_plugins.generation.ensemble import BeamEnsemble
+from fairseq_plugins.generation.grouped_top_k import GroupedBeamSearch
 from tests.generation.conftest import assert_same_hypotheses
 from tests.models.conftest import TINY
 
@@ -25,12 +25,12 @@ def model(build):
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch):
     """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
-    monkeypatch.setattr(beam_search, "GROUP", 3)
+    monkeypatch.setattr(grouped_top_k, "GROUP", 3)
     monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
 
 
 def test_the_toy_has_groups(dictionary):
-    assert len(dictionary) // beam_search.GROUP >= 2 * 5
+    assert len(dictionary) // grouped_top_k.GROUP >= 2 * 5
 
 
 def assert_same_results(build_generator, models, sample, **options):
@@ -252,7 +252,7 @@ def test_what_it_does_not_know_is_left_alone(build, dictionary, model, parse):
 
 
 def test_grouped_search_is_beam_search(dictionary, monkeypatch):
-    monkeypatch.setattr(beam_search, "GROUP", 64)
+    monkeypatch.setattr(grouped_top_k, "GROUP", 64)
     generator = torch.Generator().manual_seed(1)
     plain, grouped = search.BeamSearch(dictionary), GroupedBeamSearch(dictionary)
     for vocabulary, beam in ((640, 5), (701, 5), (6344, 4), (1000, 1), (100, 5)):

@@ -9,7 +9,7 @@ from fairseq import search, utils
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins.generation import beam_search, decoding
+from fairseq_plugins.generation import decoding, grouped_top_k
 from fairseq_plugins.generation import generator as search_in_steps
 from fairseq_plugins.generation.generator import BeamGenerator
 from tests.tape import Tape
@@ -34,7 +34,7 @@ PREFIXES = [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]], [[7, 8, 2],
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch):
     """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
-    monkeypatch.setattr(beam_search, "GROUP", 3)
+    monkeypatch.setattr(grouped_top_k, "GROUP", 3)
     monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
 
 

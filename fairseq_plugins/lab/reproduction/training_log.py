@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
-from fairseq_plugins.training.progress import RESUMED
+from fairseq_plugins.training.log_lines import RESUMED
 
 NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
 REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")

@@ -4,7 +4,7 @@ import time
 
 from fairseq_plugins import processor
 from fairseq_plugins.compat import bf16
-from fairseq_plugins.training.progress import Progress
+from fairseq_plugins.training.log_lines import Progress
 
 
 def summarise(log, updates):
