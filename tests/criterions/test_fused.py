@@ -146,6 +146,22 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
         leaf.requires_grad_(True)
 
 
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(chunk):
+    """As padding in a recorded step, whose rows are finite numbers."""
+    leaves, target = make_problem()
+    counted = torch.tensor([True, False, True, True, False, True, False])
+    found = []
+    for rows, given in ((counted, None), (slice(None), counted)):
+        x, weight, b = (leaf.detach().requires_grad_() for leaf in leaves)
+        loss = chunked_projection.chunked_loss(
+            x[rows].unsqueeze(0), target[rows], weight, b, Objective(0.2), chunk, counted=given
+        ).loss
+        found.append([loss, *torch.autograd.grad(loss, (x, weight, b))])
+    for expected, actual in zip(*found):
+        torch.testing.assert_close(actual, expected)
+
+
 def make_copies(tokens=7, vocabulary=11):
     """Log-odds of copying for words of three sentences; some cannot be copied."""
     generator = torch.Generator().manual_seed(2)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
 
 from fairseq_plugins.criterions import LabelSmoothedCrossEntropyRDrop
 
@@ -98,6 +99,9 @@ def test_loss_is_the_equation():
     assert size == int(target.ne(PAD).sum())
     torch.testing.assert_close(log["kl"].item(), divergence)
     torch.testing.assert_close(loss.item(), cross / 2 + alpha / 2 * divergence)
+    with metrics.aggregate() as logged:  # in bits per token of both processes
+        LabelSmoothedCrossEntropyRDrop.reduce_metrics([log, log])
+    assert logged["kl"].avg == pytest.approx(divergence / size / math.log(2))
 
 
 def test_validation_is_label_smoothing():

@@ -1,12 +1,16 @@
 """Downloads from a local server that interrupts, refuses or sends another file."""
 
+import fcntl
 import hashlib
 import http.server
+import io
+import os
 import resource
 import threading
 
 import pytest
 
+from fairseq_plugins.preparation import download
 from fairseq_plugins.preparation.download import DownloadError, check, fetch
 
 CONTENT = bytes(range(256)) * 3000
@@ -28,6 +32,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.content = CONTENT
         self.ranges = True
         self.length = str
+        self.begin = int  # maps the begin of a range that is asked for to the one that is sent
         self.plan = []
         self.requests = []  # the Range of each
 
@@ -47,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         content, start = server.content, 0
         if asked and server.ranges:
-            start = int(asked[len("bytes=") : -1])
+            start = self.server.begin(asked[len("bytes=") : -1])
             if start >= len(content):
                 self.send_response(416)
                 self.send_header("Content-Range", f"bytes */{len(content)}")
@@ -119,6 +124,38 @@ def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
     fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
     assert len(server.requests) == 2
+
+
+def test_another_range_than_asked_for_begins_anew(server, tmp_path):
+    server.begin = lambda asked: 0
+    server.plan = [1000]
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
+    assert server.requests == [None, "bytes=1000-"]
+
+
+def test_a_file_is_written_by_one_process(server, tmp_path):
+    with open(tmp_path / "corpus.tgz.part", "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DownloadError, match="another process is downloading .*corpus.tgz.part"):
+            fetch(server.url, tmp_path / "corpus.tgz", MD5)
+    assert server.requests == []
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(server, tmp_path, monkeypatch):
+    """Also where the system takes only a part of what is written."""
+    done, fsync, replace = [], os.fsync, os.replace
+
+    class Slow(io.FileIO):
+        def write(self, block):
+            return super().write(block[:100000])
+
+    monkeypatch.setattr(download, "open", lambda path, mode, **how: Slow(path, mode), raising=False)
+    monkeypatch.setattr(os, "fsync", lambda file: done.append("fsync") or fsync(file))
+    monkeypatch.setattr(os, "replace", lambda *names: done.append("rename") or replace(*names))
+    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), attempts=1)
+    assert done == ["fsync", "rename"]
+    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("length", [1000, len(CONTENT), len(CONTENT) + 1])

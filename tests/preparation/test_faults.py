@@ -27,6 +27,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.lead import read_stories
 from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
+from fairseq_plugins.preparation.bidirectional import join_directions
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.text.processing import Processor
 
@@ -322,10 +323,17 @@ def test_files_are_on_disk_before_a_step_is_recorded(tmp_path, corpus, monkeypat
         flushed.add(re.sub(r"\.[0-9a-f]{8}\.part$", "", name))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    translation(tmp_path / "data", corpus)
-    made = {path.name for path in (tmp_path / "data").rglob("*") if path.is_file()}
-    assert made - flushed == {"preprocess.log"}
-    assert "train.fr-en.fr.bin" in made
+
+    def not_flushed(folder):
+        made = {path.name for path in folder.rglob("*") if path.is_file()}
+        assert "train.fr-en.fr.bin" in made
+        return made - flushed
+
+    translation(tmp_path / "data", corpus, "--joined-dictionary")
+    assert not_flushed(tmp_path / "data") == {"preprocess.log"}
+    flushed.clear()
+    join_directions(tmp_path / "data", tmp_path / "both")
+    assert not_flushed(tmp_path / "both") == set()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"settings": 1, "results": {}}', '{"set'])
@@ -432,7 +440,8 @@ def test_a_finished_step_whose_files_are_gone_is_done_again(tmp_path, capsys):
 
         return done, write
 
-    for gone, again in ((None, []), ("two", ["two", "three"]), ("one", ["three"])):
+    changed = ["two", "three"]
+    for gone, again in ((None, []), ("two", changed), ("cut", changed), ("one", ["three"])):
         with steps.Preparation(tmp_path / "data", {}) as preparation:
             done, write = work(preparation.folder)
             for name in names:
@@ -440,8 +449,11 @@ def test_a_finished_step_whose_files_are_gone_is_done_again(tmp_path, capsys):
             if gone:
                 assert done == again
                 assert "is missing or was changed: made again" in capsys.readouterr().err
-        following = {None: "two", "two": "one", "one": "one"}[gone]
-        (tmp_path / "data.part" / following).unlink()
+        if gone == "two":
+            (tmp_path / "data.part/two").write_text("t")
+        else:
+            following = {None: "two", "cut": "one", "one": "one"}[gone]
+            (tmp_path / "data.part" / following).unlink()
     (tmp_path / "data.part" / "three.12345678.part").write_text("of a process that was killed")
     with steps.Preparation(tmp_path / "data", {}) as preparation:
         assert not list(preparation.folder.glob("*.part"))

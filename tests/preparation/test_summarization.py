@@ -12,6 +12,9 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import write_lines
+from fairseq_plugins.preparation.documents import Item, read_story
+from fairseq_plugins.preparation.summarization import SAMPLE, sample_sentences
 from fairseq_plugins.prepared_folder import RECORD, stored_settings
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences
@@ -115,8 +118,23 @@ def test_cut_sources_are_prefixes_and_counted(prepared):
     cut = sum(line != start for line, start in zip(raw, text))
     assert 0 < cut
     report = (prepared / "report.txt").read_text()
+    assert re.search(r"(?m)^train +28 .* 2\.00$", report)  # sentences of a summary
     assert "the longest source takes 20 positions: --max-source-positions" in report
     assert f"train: {cut} of 28 sources were cut off to take 20 positions" in report
+
+
+def test_what_stands_for_the_boundary_in_a_story_is_text():
+    story = b"Rain fell.\n\n@highlight\n\nRain <q> fell\n\n@highlight\n\nIt stopped"
+    document = read_story(Item("train", "a", story))
+    assert document.target == "Rain < q > fell . <q> It stopped ."
+
+
+@pytest.mark.parametrize("documents, lines", [(3, "ace"), (5, "abcde"), (9, "abcde"), (1, "a")])
+def test_pieces_are_learnt_from_no_more_documents_than_asked_for(documents, lines, tmp_path):
+    for side in ("source", "target"):
+        write_lines(tmp_path / f"text/raw/train.{side}", "abcde")
+    sample_sentences(tmp_path, documents, summaries=False)
+    assert (tmp_path / SAMPLE).read_text().split() == list(lines)
 
 
 def test_one_dictionary_for_both_sides(prepared):
