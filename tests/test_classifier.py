@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_plugins import commands
+from fairseq_plugins import commands, workers
 from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
@@ -114,12 +115,15 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     assert "onnxruntime" in imported and not imported & {"torch", "fairseq", "onnx"}
     (tmp_path / "in").write_text("".join(text + "\n" for text in texts))
     words = ["classify", "--model", out, "--input", tmp_path / "in", "--output"]
+    asked = mock.Mock(side_effect=workers.map_batches)
+    monkeypatch.setattr(workers, "map_batches", asked)
     for name, more in (("one", []), ("two", ["--processes", 2, "--buffer", 4])):
         capsys.readouterr()
         assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
         told = capsys.readouterr().err
         assert "1 line(s) without text got a meaningless label: number 2" in told
         assert "1 line(s) were truncated to " in told and told.endswith("limit: number 5\n")
+    assert [call.args[2] for call in asked.call_args_list] == [2]
     one, two = (
         [line.split("\t")[0] for line in (tmp_path / name).read_text().splitlines()]
         for name in ("one", "two")
