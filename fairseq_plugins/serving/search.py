@@ -66,6 +66,8 @@ def search(export: Export, sources: Sequence[Source], options: Options) -> List[
 class _Batch:
     """The state of the search for one batch: B sentences with n hypotheses each, k = 2 n.
 
+    In the first step, the hypotheses of a sentence are equal; a batch computes only one of them.
+
     Arrays that the graph reads or writes are bound once and then changed in place. Each row is a
     sentence; `rows` holds its index in `sources`. Keys and values stay in the row of the hypothesis
     that wrote them; `ancestors` gives this hypothesis for each hypothesis and position.
@@ -100,19 +102,11 @@ class _Batch:
             np.random.default_rng([options.seed, source.number])
             for source in (sources if options.sampling else [])
         ]
-        totals = np.zeros((count, beam), np.float32)
-        if not options.sampling:  # at first all hypotheses are equal: continue only one
-            totals[:, 1:] = NEVER
-        capacity = min(CAPACITY, self.last_step + 1)
         self.arrays: Dict[str, np.ndarray] = {
-            "totals": totals,
             "real": (tokens != export.pad).astype(np.int32),
             "step": np.zeros(1, np.int32),
-            "width": np.full(1, beam, np.int32),
             "count": np.zeros(1, np.int64),
             "sampling": np.array(options.sampling),
-            "ancestors": np.zeros((count, beam, capacity), np.int32),
-            "tokens": np.full((count, beam), export.eos, np.int64),
         }
         self.words: Optional[Words] = None
         if export.shortlist is not None:
@@ -121,10 +115,46 @@ class _Batch:
         if export.copies:
             self.arrays.update(self._copied(tokens, numbers))
         self.memory = export.encode(tokens)
+        # One sentence gains nothing; draws differ from the start; and one hypothesis must have 2 n
+        # candidates beside padding, the end and <unk>.
+        wide = count == 1 or options.sampling or self._most() < 2 * beam + 3
+        self.width = beam if wide else 1
+        self._allocate(1 if self.width < beam else self._capacity())
+        self._bind()
+
+    def _most(self) -> int:
+        """The most candidates that a step can return per hypothesis."""
+        return self.export.most_candidates if self.words is None else self.words.groups
+
+    def _capacity(self) -> int:
+        return min(CAPACITY, self.last_step + 1)
+
+    def _allocate(self, capacity: int) -> None:
+        """New arrays for `width` hypotheses per sentence, before the first step."""
+        size = len(self.rows), self.width
+        totals = np.zeros(size, np.float32)
+        if not self.options.sampling:  # at first all hypotheses are equal: continue only one
+            totals[:, 1:] = NEVER
+        self.arrays.update(
+            totals=totals,
+            width=np.full(1, self.width, np.int32),
+            ancestors=np.zeros((*size, capacity), np.int32),
+            tokens=np.full(size, self.export.eos, np.int64),
+        )
+        for name in OF_COPIES:
+            if name in self.arrays:
+                self.arrays[name] = self.arrays[name][:, :1].repeat(self.width, axis=1)
         self.caches = [
-            np.zeros((count, beam, *shape[1:2], capacity, *shape[3:]), np.float32)
-            for shape in export.cache_shapes
+            np.zeros((*size, *shape[1:2], capacity, *shape[3:]), np.float32)
+            for shape in self.export.cache_shapes
         ]
+
+    def _widen(self) -> None:
+        """Continue with n hypotheses per sentence after the first step, which computed one."""
+        first, self.width = self.caches, self.options.beam
+        self._allocate(self._capacity())
+        for cache, one in zip(self.caches, first):
+            cache[:, 0, :, 0] = one[:, 0, :, 0]
         self._bind()
 
     def _shortlist(self, shortlist: Shortlist, tokens: np.ndarray) -> Words:
@@ -152,12 +182,11 @@ class _Batch:
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
         if self.export.tells_unknown:
             found["source_unknown"] = (tokens == UNKNOWN).astype(np.float32)
-        beam = self.options.beam
-        return {name: array[:, None].repeat(beam, axis=1) for name, array in found.items()}
+        return {name: array[:, None] for name, array in found.items()}
 
     def run(self) -> List[List[Hypothesis]]:
         while True:
-            if self.step in (0, self.options.min_len) or self.options.no_repeat_ngram:
+            if self.step in (0, 1, self.options.min_len) or self.options.no_repeat_ngram:
                 self._choose_count()
             forced = self._force()
             self.export.decoder.run_with_iobinding(self.binding)
@@ -184,15 +213,15 @@ class _Batch:
 
     def _bind(self) -> None:
         """Allocate arrays whose size depends on the number of sentences, and bind all arrays."""
-        count, beam = self.arrays["tokens"].shape
+        count, width = len(self.rows), self.width
         self.index = np.arange(count)[:, None]
-        self.forced = np.zeros((count, beam, 1), np.int64)
-        self.outputs = {"forced_scores": np.empty((count, beam, 1), np.float32)}
+        self.forced = np.zeros((count, width, 1), np.int64)
+        self.outputs = {"forced_scores": np.empty((count, width, 1), np.float32)}
         if self.export.tells_unknown:
-            self.outputs["unknown_from"] = np.empty((count, beam), np.int64)
+            self.outputs["unknown_from"] = np.empty((count, width), np.int64)
         if self.unknown is not None:
-            self.outputs[ATTENTION] = self.unknown.attention(beam)
-        self.arrays["shape"] = np.array([count, beam, -1], np.int64)
+            self.outputs[ATTENTION] = self.unknown.attention(width)
+        self.arrays["shape"] = np.array([count, width, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
         for name, array in self.arrays.items():
@@ -205,7 +234,7 @@ class _Batch:
         for name, value in zip(self.export.memory_names, self.memory):
             self.binding.bind_ortvalue_input(name, value)
         for name, cache in zip(self.export.cache_names, self.caches):
-            value = self.export.value(cache.reshape(count * beam, *cache.shape[2:]))
+            value = self.export.value(cache.reshape(count * width, *cache.shape[2:]))
             self.binding.bind_ortvalue_input(name, value)
             self.binding.bind_ortvalue_output("new_" + name, value)
 
@@ -223,8 +252,7 @@ class _Batch:
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
         if self.unknown is not None:
             count += beam  # <unk> of each hypothesis, which is divided
-        most = self.export.most_candidates if self.words is None else self.words.groups
-        count = min(count, most * beam)
+        count = min(count, self._most() * self.width)
         if count != self.arrays["count"][0]:
             self.arrays["count"][0] = count
             self._bind_candidates()
@@ -272,7 +300,7 @@ class _Batch:
         self, row: int, token: int, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
     ) -> None:
         """Make a forced token the only candidate of each hypothesis."""
-        beam = self.options.beam
+        width = self.width
         scores = self.outputs["forced_scores"][row, :, 0]
         if self.options.temperature != 1:
             scores = self.tempered[row, :, token]
@@ -280,8 +308,8 @@ class _Batch:
             scores = scores + self.unknown.shares[row, :, token - self.vocabulary]
         scores = self.arrays["totals"][row] + scores
         order = np.argsort(-scores, kind="stable")
-        totals[row, :beam], totals[row, beam:] = scores[order], NEVER
-        tokens[row], parents[row, :beam] = token, order
+        totals[row, :width], totals[row, width:] = scores[order], NEVER
+        tokens[row], parents[row, :width] = token, order
 
     def _best(self) -> Candidates:
         """Totals, tokens and parents of the 2 n best candidates, each B x 2 n."""
@@ -378,15 +406,17 @@ class _Batch:
                     array[self.index, order] for array in (totals, tokens, parents)
                 )
         totals, tokens, parents = totals[:, :beam], tokens[:, :beam], parents[:, :beam]
+        self.total_log[step], self.token_log[step] = totals, tokens
+        self.parent_log[step] = parents
+        if self.export.tells_unknown:
+            self.unknown_log[step] = self.outputs["unknown_from"][self.index, parents]
+        if self.width < beam:
+            self._widen()
         arrays["totals"][:] = totals
         arrays["tokens"][:] = tokens
         if self.step == 0 or self.prefixes or self.options.sampling:
             # candidates without a score may have tokens outside the vocabulary
             arrays["tokens"][totals == NEVER] = self.export.eos
-        self.total_log[step], self.token_log[step] = totals, tokens
-        self.parent_log[step] = parents
-        if self.export.tells_unknown:
-            self.unknown_log[step] = self.outputs["unknown_from"][self.index, parents]
         if self.history is not None:
             self.history[:, :, : step + 1] = self.history[self.index, parents, : step + 1]
             self.history[:, :, step + 1] = tokens
@@ -413,7 +443,11 @@ class _Batch:
         for name in OF_SENTENCES:
             if name in self.arrays:
                 self.arrays[name] = self.arrays[name][kept]
-        self.caches = [cache[kept] for cache in self.caches]
+        for cache in self.caches:  # in place: new memory would cost more than all else here
+            for new, old in enumerate(kept.tolist()):
+                if new < old:
+                    cache[new, :, :, : self.step] = cache[old, :, :, : self.step]
+        self.caches = [cache[: len(kept)] for cache in self.caches]
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]

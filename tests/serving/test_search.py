@@ -106,6 +106,21 @@ def test_company_changes_nothing(exported, sources):
         assert max(len(h.tokens) for h in hypotheses) <= source.max_len + 1
 
 
+@pytest.mark.parametrize("options, width", [({}, 1), ({"beam": 31}, 31), ({"sampling": True}, 5)])
+def test_the_first_step_of_a_batch_computes_one_hypothesis(
+    exported, sources, monkeypatch, options, width
+):
+    """Unless draws differ, or there are too few words."""
+    monkeypatch.setattr(exported, "most_candidates", 64)
+    bind, widths = _Batch._bind, []
+    monkeypatch.setattr(_Batch, "_bind", lambda batch: widths.append(batch.width) or bind(batch))
+    search(exported, [Source(tokens, 3) for tokens in sources], Options(**options))
+    assert (widths[0], widths[-1]) == (width, options.get("beam", 5))
+    widths.clear()
+    search(exported, [Source(sources[0], 3)], Options(**options))
+    assert set(widths) == {options.get("beam", 5)}
+
+
 def test_caches_grow(pair, task, sources):
     """Caches grow beyond their initial capacity."""
     found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45, nbest=5))
