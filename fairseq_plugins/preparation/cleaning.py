@@ -2,13 +2,19 @@
 
 from typing import Any, Dict, NamedTuple, Optional
 
+from fairseq_plugins.text.languages import separate_unspaced
+from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 
 LONGEST_WORD = 1000  # characters; Moses removes pairs with a longer word
 
 
 class Limits(NamedTuple):
-    """The limits for a sentence pair, in words separated by spaces."""
+    """The limits for a sentence pair, in words.
+
+    Spaces separate them. In scripts without spaces, see `separate_unspaced`, unless the text was
+    tokenised before.
+    """
 
     min_words: int = 1
     max_words: int = 175
@@ -24,8 +30,26 @@ class Limits(NamedTuple):
         """The reason to skip a pair if its sides differ in length by more than this ratio."""
         return f"one side more than {ratio:g} times as long"
 
-    def reason_against(self, source: str, target: str) -> Optional[str]:
+    @staticmethod
+    def advice(settings: Dict[str, Any], read: int, dropped: Dict[str, int]) -> str:
+        """What to do if most pairs were skipped for the ratio of their lengths; else empty."""
+        ratio = settings["max_ratio"]
+        if 2 * dropped.get(Limits.uneven(ratio), 0) <= read:
+            return ""
+        told = f"Most pairs were left out for --max-ratio {ratio:g}. "
+        if Processing.of(settings).tokenised_before:
+            return told + (
+                "Text without spaces between words counts as one word a line: for it give "
+                "--max-ratio 1000"
+            )
+        return told + "Give more for short sentences or distant languages, such as 9"
+
+    def reason_against(
+        self, source: str, target: str, tokenised_before: bool = False
+    ) -> Optional[str]:
         """The reason to skip a tokenised pair, or None to keep it."""
+        if not tokenised_before:
+            source, target = separate_unspaced(source), separate_unspaced(target)
         words = source.split(), target.split()
         lengths = [len(side) for side in words]
         if is_blank(source) or is_blank(target):

@@ -257,7 +257,8 @@ class Pairs:
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
         """Why preparation would have skipped a pair (in all forms); None to keep it."""
-        return Limits.of(self.stored).reason_against(source[-1], target[-1])
+        before = self.settings.tokenised_before
+        return Limits.of(self.stored).reason_against(source[-1], target[-1], before)
 
     def cut(self, folder: Path, workers: int) -> Any:
         """Split train into subwords."""

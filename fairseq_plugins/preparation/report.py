@@ -108,12 +108,7 @@ def _cleaning(
     ]
     reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
     lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
-    uneven = cleaned["dropped"].get(Limits.uneven(settings["max_ratio"]), 0)
-    if 2 * uneven > read:
-        lines += [
-            f"Most pairs were left out for --max-ratio {settings['max_ratio']:g}. Text without "
-            "spaces between words counts as one word a line: for it give --max-ratio 1000"
-        ]
+    lines += filter(None, [Limits.advice(settings, read, cleaned["dropped"])])
     if settings["valid_every"]:
         every = settings["valid_every"]
         lines += [f"valid is one in {every} of the pairs kept, which train does not get"]

@@ -182,6 +182,7 @@ def clean(
     """Remove unfit training pairs and draw the valid split; given valid and test files stay."""
     limits, every = Limits.of(settings), settings["valid_every"]
     dropped: Dict[str, int] = collections.Counter(left_out)
+    tokenised_before = Processing.of(settings).tokenised_before
     drawn = ("train", "valid") if every else ("train",)
     pairs = dict.fromkeys(drawn, 0)
     read = sum(left_out.values())
@@ -196,7 +197,7 @@ def clean(
             _pairs(folder / ALL_TOKENISED, "train", languages),
         ):
             read += 1
-            reason = limits.reason_against(*tokenised)
+            reason = limits.reason_against(*tokenised, tokenised_before=tokenised_before)
             if reason is not None:
                 dropped[reason] += 1
                 continue
@@ -206,7 +207,11 @@ def clean(
             write[split](raw + tokenised)
     if pairs["train"] == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
-        raise ConfigurationError(f"all {read:,} training pairs are unfit for training: {reasons}")
+        advice = Limits.advice(settings, read, dropped)
+        raise ConfigurationError(
+            f"all {read:,} training pairs are unfit for training: {reasons}"
+            + (f". {advice}" if advice else "")
+        )
     if every and pairs["valid"] == 0:
         raise ConfigurationError(
             f"--valid-every {every}: only {pairs['train']:,} pairs are fit for training, so valid "

@@ -32,11 +32,11 @@ def two_letters(language: str) -> str:
     return _TWO_LETTERS.get(code, code)
 
 
-# Thai, Lao, Tibetan, Burmese, Khmer; Japanese syllables and Chinese characters
-_UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
+_LETTERS = "\u0e00-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
+# Japanese syllables and Chinese characters
+_CHARACTERS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = re.compile(f"[{_LETTERS}{_CHARACTERS}]")
+_WORD = re.compile(f"[{_LETTERS}]{{1,4}}|[{_CHARACTERS}]")
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:
@@ -46,6 +46,14 @@ def is_unspaced(lines: Iterable[str]) -> bool:
         unspaced += len(_UNSPACED.findall(line))
         letters += sum(map(str.isalpha, line))
     return 2 * unspaced > letters
+
+
+def separate_unspaced(text: str) -> str:
+    """Separate about as many words by spaces as a text in a script without spaces has.
+
+    Each Chinese or Japanese character counts as a word, and so do four letters of other scripts.
+    """
+    return _WORD.sub(r" \g<0> ", text)
 
 
 def main_script(lines: Iterable[str]) -> str:

@@ -280,6 +280,32 @@ def test_text_without_spaces_tells_the_option(run, corpus, capsys):
     assert told not in (run(*given, "--max-ratio", 1000) / "report.txt").read_text()
 
 
+ZH, TH = "\u6211\u559c\u6b22\u82f9\u679c", "\u0e09\u0e31\u0e19\u0e0a\u0e2d\u0e1a\u0e01\u0e34"
+
+
+@pytest.mark.parametrize("text", [ZH, TH + TH + TH[:4], f"{ZH[:2]}, I like"])
+def test_text_without_spaces_has_words(text):
+    assert Limits().reason_against(text, "I like red apples very") is None
+    assert Limits().reason_against("I like red apples very", text) is None
+    uneven = Limits().reason_against(text, "I like red apples very", tokenised_before=True)
+    assert uneven == "one side more than 1.5 times as long"
+    assert "more than 175 words" == Limits().reason_against(text * 60, "x " * 175)
+
+
+def test_pairs_of_text_without_spaces_are_kept(run, corpus):
+    write(corpus / "train.fr", [ZH + "\u3002"] * 40)
+    write(corpus / "train.en", ["I like to eat apples."] * 40)
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+    assert len(read(folder / "text/raw/train.fr")) == 40
+
+
+def test_too_uneven_pairs_tell_the_option(run, corpus):
+    write(corpus / "train.fr", ["a b c d e f"] * 40)
+    write(corpus / "train.en", ["a b"] * 40)
+    with pytest.raises(ConfigurationError, match="all 40 .* Give more for short sentences"):
+        run("--train", corpus / "train", "--valid", corpus / "valid")
+
+
 def test_a_folder_that_cannot_be_renamed_is_refused_at_once(corpus, tmp_path, monkeypatch):
     (tmp_path / "volume").mkdir()
     words = ["--source-lang", "fr", "--target-lang", "en", "--train", str(corpus / "train")]
