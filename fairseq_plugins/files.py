@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import stat
 import sys
@@ -292,10 +293,11 @@ def decode(line: bytes, name: str, number: int) -> str:
 def _side_by_side(
     source: Path, target: Path, read: Callable[[AnyPath], Iterator[T]]
 ) -> Iterator[Tuple[T, T]]:
-    yield from zip(read(source), read(target))
-    counts = count_lines(source), count_lines(target)
-    if counts[0] != counts[1]:
-        raise ConfigurationError(
-            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: they must be "
-            "aligned by line"
-        )
+    end: Any = object()
+    for pair in itertools.zip_longest(read(source), read(target), fillvalue=end):
+        if end in pair:
+            raise ConfigurationError(
+                f"{source} has {count_lines(source):,} lines and {target} has "
+                f"{count_lines(target):,}: they must be aligned by line"
+            )
+        yield pair
