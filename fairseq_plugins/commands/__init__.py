@@ -77,6 +77,15 @@ def summary(path: Path) -> str:
     return (text or "").split("\n")[0]
 
 
+def _print_help(found: Dict[str, Path]) -> None:
+    print(USAGE)
+    for folder, title in zip(FOLDERS, TITLES):
+        print(title, end="")
+        for command, path in found.items():
+            if path.parent == folder:
+                print(f" {command:23s}{summary(path)}")
+
+
 def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
     """The arguments before the first `--`, and those after it, which are for fairseq."""
     words = list(argv)
@@ -103,12 +112,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0
     name = words[0]
     if name in ("-h", "--help"):
-        print(USAGE)
-        for folder, title in zip(FOLDERS, TITLES):
-            print(title, end="")
-            for command, path in found.items():
-                if path.parent == folder:
-                    print(f" {command:23s}{summary(path)}")
+        _print_help(found)
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")

@@ -18,7 +18,7 @@ is kept. Rerun to resume. Until all is done, NEW is named NEW.part.
 import argparse
 import contextlib
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Sequence
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
@@ -92,6 +92,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+@only_warnings_of_fairseq()
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
@@ -106,14 +107,10 @@ def main(argv: Sequence[str]) -> int:
     request = Request(
         args.data, args.keep, args.nbest, args.extra, args.back_translate, not args.no_tag
     )
-    with only_warnings_of_fairseq():
-        places: Dict[str, List[Path]] = {"TEACHER": args.teachers, "--reverse": args.reverse}
-        teachers, reverse = (
-            Teachers(names, args.data, args.last, search, args.processes, option) if names else None
-            for option, names in places.items()
-        )
-        assert teachers is not None
-        with teachers, reverse or contextlib.nullcontext():
-            distill(request, args.out, teachers, reverse, args.processes or default_workers())
+    how = (args.data, args.last, search, args.processes)
+    teachers = Teachers(args.teachers, *how, "TEACHER")
+    reverse = Teachers(args.reverse, *how, "--reverse") if args.reverse else None
+    with teachers, reverse or contextlib.nullcontext():
+        distill(request, args.out, teachers, reverse, args.processes or default_workers())
     show(args.out)
     return 0

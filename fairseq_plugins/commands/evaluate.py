@@ -111,6 +111,7 @@ def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "Request":
     )  # fmt: skip
 
 
+@only_warnings_of_fairseq()
 def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     args = read_arguments(own)
@@ -119,25 +120,21 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_plugins.evaluation.request import sides
     from fairseq_plugins.training.jobs import Jobs
 
-    request, against = read_request(args, extra), None
+    request, jobs = read_request(args, extra), Jobs()
     if args.compare is not None:
         request, other = sides(request, args.compare)
-    with only_warnings_of_fairseq():  # fail before minutes of work
-        opened = open_request(request)
-        if args.compare is not None:
-            against = open_request(other)
-    if against is not None and _references(opened) != _references(against):
-        raise ConfigurationError(
-            f"--compare {args.compare} and {args.run} have different references: compare models "
-            "of one task and direction"
-        )
-    jobs = Jobs()
-    with only_warnings_of_fairseq():
-        system = evaluate(request, jobs, _say, opened)
+    opened = open_request(request)  # fail before minutes of work
+    if args.compare is not None:
+        against = open_request(other)
+        if _references(opened) != _references(against):
+            raise ConfigurationError(
+                f"--compare {args.compare} and {args.run} have different references: compare "
+                "models of one task and direction"
+            )
+    system = evaluate(request, jobs, _say, opened)
     print("\n".join([*system.test.examples(system.text, args.examples), *system.lines()]))
-    if against is not None:
-        with only_warnings_of_fairseq():
-            baseline = evaluate(other, jobs, _say, against)
+    if args.compare is not None:
+        baseline = evaluate(other, jobs, _say, against)
         print("\n".join(baseline.lines()))
         found = system.test.compare(system.text, baseline.text, SAMPLES)
         print("\n".join(_differences(system.name, baseline.name, found)))

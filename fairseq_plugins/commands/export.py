@@ -52,32 +52,23 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
+@only_warnings_of_fairseq()
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("export")
     from fairseq_plugins import export
 
-    with only_warnings_of_fairseq():
-        if args.format == "ctranslate2":
-            difference = export.export_to_ctranslate2(args.run, args.out, args.data, args.int8)
-            print(f"wrote {args.out}", file=sys.stderr)
-            kind = "8 bits" if args.int8 else "float32"
-            print(
-                f"{kind}: CTranslate2's scores of torch's hypotheses differ by up to "
-                f"{difference:.1e}",
-                file=sys.stderr,
-            )
-            return 0
-        found = export.export(
-            args.run,
-            args.out,
-            args.data,
-            args.int8,
-            args.licence or "not stated",
-            args.shortlist,
-            args.compare,
-        )
-    print("\n".join([f"wrote {args.out}", *_comparisons(found)]), file=sys.stderr)
+    of_both = (args.run, args.out, args.data, args.int8)
+    if args.format == "ctranslate2":
+        difference = export.export_to_ctranslate2(*of_both)
+        kind = "8 bits" if args.int8 else "float32"
+        lines = [
+            f"{kind}: CTranslate2's scores of torch's hypotheses differ by up to {difference:.1e}"
+        ]
+    else:
+        licence = args.licence or "not stated"
+        lines = _comparisons(export.export(*of_both, licence, args.shortlist, args.compare))
+    print("\n".join([f"wrote {args.out}", *lines]), file=sys.stderr)
     return 0
 
 

@@ -134,14 +134,8 @@ def main(argv: Sequence[str]) -> int:
         settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            left_out = preparation.step(
-                "read text",
-                read_text,
-                prefixes,
-                languages,
-                preparation.folder,
-                preparation.settings.get("normalization"),
-            )
+            how = (prefixes, languages, preparation.folder, settings.get("normalization"))
+            left_out = preparation.step("read text", read_text, *how)
             prepare(preparation, args.workers, left_out, like=args.like)
     show(args.destination)
     return 0

@@ -10,17 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    Any,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)  # fmt: skip
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
@@ -45,11 +35,7 @@ from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.report import left_out, table
 from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.prepared_folder import (
-    Prepared,
-    dictionaries,
-    needed_files,
-)
+from fairseq_plugins.prepared_folder import Prepared, dictionaries, needed_files
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.moses import Moses

@@ -176,6 +176,7 @@ class Preparation:
         return found
 
     def _is_finished(self) -> bool:
+        """Whether the destination is complete, and of these settings; then its results are read."""
         if not self.destination.exists():
             return False
         if self.destination.is_dir() and not any(self.destination.iterdir()):
