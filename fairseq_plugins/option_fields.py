@@ -1,7 +1,7 @@
 """Options as fields of a dataclass: each declares its help, default, choices and range once."""
 
 from dataclasses import Field, field, fields
-from typing import Any, Iterator, Optional, Type
+from typing import Any, Dict, Iterator, Optional, Type
 
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 
@@ -54,3 +54,17 @@ def check_option(name: str, value: Any, declared: Field) -> None:
         raise ConfigurationError(
             f"{flag(name)} {value} must be {'odd' if limits['odd'] else 'even'}"
         )
+
+
+def checked_options(dataclass: Type[Any], args: Any, prefix: str = "") -> Dict[str, Any]:
+    """The values that `args` has for the options of a dataclass, each after `check_option`.
+
+    Args:
+        prefix: of the names in `args`, such as "fastformer_".
+    """
+    values = {}
+    for declared in options_of(dataclass):
+        name = prefix + declared.name
+        values[declared.name] = getattr(args, name)
+        check_option(name, values[declared.name], declared)
+    return values

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.copy_attention import copies_of
 from fairseq_plugins.modules.rows import take_rows
-from fairseq_plugins.option_fields import check_option, options_of
+from fairseq_plugins.option_fields import checked_options
 
 from .chunked_projection import chunked_loss
 from .objective import Objective, plain_loss
@@ -43,11 +43,7 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         Raises:
             ConfigurationError: an option is out of range.
         """
-        given = {}
-        for declared in options_of(getattr(cls, "__dataclass")):
-            given[declared.name] = getattr(cfg, declared.name)
-            check_option(declared.name, given[declared.name], declared)
-        return cls(task, **given)
+        return cls(task, **checked_options(getattr(cls, "__dataclass"), cfg))
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True

@@ -6,7 +6,7 @@ from fairseq.models import register_model_architecture
 
 from . import efficient_transformer, encoder_classifier
 from .encoder_classifier import fill_classifier_defaults
-from .options import fill_defaults, fill_fairseq_defaults, set_default
+from .options import fill_defaults, set_default
 
 Preset = Dict[str, Any]
 
@@ -117,10 +117,5 @@ def _register(model: str, presets: Dict[str, Preset], fill: Callable[[Any], None
         register_model_architecture(model, name)(architecture)
 
 
-def _fill(args: Any) -> None:
-    fill_defaults(args)
-    fill_fairseq_defaults(args)
-
-
-_register(efficient_transformer.MODEL_NAME, ENCODER_DECODERS, _fill)
+_register(efficient_transformer.MODEL_NAME, ENCODER_DECODERS, fill_defaults)
 _register(encoder_classifier.MODEL_NAME, CLASSIFIERS, fill_classifier_defaults)

@@ -48,7 +48,6 @@ from .options import (
     add_options,
     completing,
     fill_defaults,
-    fill_fairseq_defaults,
     fill_layers_to_keep,
     option_names,
     parse_blocks,
@@ -98,7 +97,6 @@ class EfficientTransformerModel(TransformerModel):
         """
         with completing(args, cls):
             fill_defaults(args)
-            fill_fairseq_defaults(args)
             for name, default in (
                 ("max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS),
                 ("max_target_positions", DEFAULT_MAX_TARGET_POSITIONS),

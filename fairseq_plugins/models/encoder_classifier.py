@@ -9,17 +9,14 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import (
-    FairseqEncoderModel,
-    register_model,
-)
+from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.sentence_pooling import ClassificationHead
-from fairseq_plugins.option_fields import check_option, option, options_of
+from fairseq_plugins.option_fields import checked_options, option, options_of
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (
@@ -27,7 +24,6 @@ from .options import (
     completing,
     drop_deleted_options,
     fill_defaults,
-    fill_fairseq_defaults,
     option_names,
     set_default,
     to_config,
@@ -172,10 +168,9 @@ def fill_classifier_defaults(args: Any) -> None:
     drop_deleted_options(args)
     for declared in options_of(EncoderClassifierOptions):
         set_default(args, declared.name, declared.default)
-        check_option(declared.name, getattr(args, declared.name), declared)
+    checked_options(EncoderClassifierOptions, args)
     completed = to_namespace(args)
     fill_defaults(completed)
-    fill_fairseq_defaults(completed)
     known = EncoderClassifierModel.option_names()
     for name, value in vars(completed).items():
         if name in known:  # the others belong to decoders
@@ -195,5 +190,4 @@ def plan_encoder(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
     full.max_source_positions = full.max_target_positions = max_positions
     full.checkpoint_activations |= full.offload_activations
     fill_defaults(full)
-    fill_fairseq_defaults(full)
     return plan_model(full), to_config(full)

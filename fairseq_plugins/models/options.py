@@ -133,8 +133,8 @@ class EfficientTransformerOptions(CopyOptions):
 def fill_defaults(args: Any) -> None:
     """Complete the options that neither the user nor the architecture has set.
 
-    `--encoder-blocks` sets `--encoder-layers`. Without blocks, the encoder is one block of
-    `--encoder-layers` layers.
+    These are the plugin's and those of fairseq's own Transformer. `--encoder-blocks` sets
+    `--encoder-layers`; without blocks, the encoder is one block of `--encoder-layers` layers.
 
     Args:
         args: a Namespace or DictConfig, completed in place.
@@ -146,6 +146,11 @@ def fill_defaults(args: Any) -> None:
     drop_deleted_options(args)
     for name, declared in plugin_options():
         set_default(args, name, declared.default)
+    _fill_blocks(args)
+    _fill_fairseq_defaults(args)
+
+
+def _fill_blocks(args: Any) -> None:
     if args.encoder_blocks is None:
         set_default(args, "encoder_layers", 6)
         args.encoder_blocks = str(args.encoder_layers)
@@ -200,7 +205,7 @@ def plugin_options() -> Iterator[Tuple[str, Field]]:
         yield from registry.options()
 
 
-def fill_fairseq_defaults(args: Any) -> None:
+def _fill_fairseq_defaults(args: Any) -> None:
     """Complete the options of fairseq's own Transformer, in place.
 
     fairseq reads each option with ``getattr(args, name, default)``. For a missing option, a

@@ -9,7 +9,7 @@ from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice, store
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
-from fairseq_plugins.option_fields import check_option, options_of
+from fairseq_plugins.option_fields import checked_options
 
 from .checks import check_fairseq_options, parse_layers_to_keep
 from .options import EfficientTransformerOptions, parse_blocks, split_evenly, to_config
@@ -46,16 +46,14 @@ def plan_model(args: Any) -> ModelPlan:
     """Check all options of a model and compute its sizes, before anything is built.
 
     Args:
-        args: options after `fill_defaults` and `fill_fairseq_defaults`, or the TransformerConfig of
-            such options.
+        args: options after `fill_defaults`, or the TransformerConfig of such options.
 
     Raises:
         ConfigurationError: an option cannot work, or conflicts with another one.
     """
     args = to_config(args)
     check_fairseq_options(args)
-    for option in options_of(EfficientTransformerOptions):
-        check_option(option.name, getattr(args, option.name), option)
+    checked_options(EfficientTransformerOptions, args)
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)

@@ -20,7 +20,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import nn
 
 from fairseq_plugins.errors import check_choice
-from fairseq_plugins.option_fields import check_option, options_of
+from fairseq_plugins.option_fields import checked_options, options_of
 
 Registered = TypeVar("Registered", bound=Type[nn.Module])
 
@@ -114,12 +114,7 @@ class Registry:
         name = str(getattr(args, option))
         check_choice(option, name, self)
         part, options = self._parts[name]
-        values = {}
-        for field in options_of(options):
-            full_name = f"{name}_{field.name}"
-            values[field.name] = getattr(args, full_name)
-            check_option(full_name, values[field.name], field)
-        return Choice(name, part, options(**values))
+        return Choice(name, part, options(**checked_options(options, args, f"{name}_")))
 
     def options(self) -> Iterator[Tuple[str, Field]]:
         """Yield the full name and the dataclass field of every option of every part."""
