@@ -13,6 +13,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_plugins.errors import first_cause
+from fairseq_plugins.modules.cuda_graph import recorder_for
 
 from .ensemble import BeamEnsemble
 from .grouped_top_k import GroupedBeamSearch
@@ -26,13 +27,6 @@ VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
 KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
 Hypothesis = Dict[str, Tensor]
-
-
-def recorder_for(device: torch.device) -> Optional[Any]:
-    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
-    from fairseq_plugins.training.recorded_step import CudaGraph
-
-    return CudaGraph if device.type == "cuda" else None
 
 
 class BeamGenerator(SequenceGenerator):

@@ -6,11 +6,10 @@ per epoch, and models compute on rows (`models/on_rows.py`). Norm, clipping and 
 flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
 """
 
-import contextlib
 import gc
 import logging
 from argparse import Namespace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq import options
@@ -37,6 +36,7 @@ from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
+from fairseq_plugins.modules.cuda_graph import recorder_for
 from fairseq_plugins.modules.rows import largest_flash_head
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 
@@ -52,63 +52,6 @@ CRITERIONS = (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-
-
-class CudaGraph:
-    """A CUDA graph. All share one memory pool, as no result in it outlives a replay."""
-
-    pool: Any = None
-    stream: Any = None
-
-    def __init__(self) -> None:
-        if CudaGraph.pool is None:
-            CudaGraph.pool, CudaGraph.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
-        self.graph = torch.cuda.CUDAGraph()
-
-    @contextlib.contextmanager
-    def warming_up(self) -> Iterator[None]:
-        """Context in which libraries allocate and choose kernels, outside a recording."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            yield
-        torch.cuda.current_stream().wait_stream(self.stream)
-
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Context that records launches without running them."""
-        # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
-        # its stream current when a recording fails
-        with (
-            torch.cuda.stream(self.stream),
-            torch.cuda.graph(
-                self.graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
-            ),
-        ):
-            yield
-
-    def replay(self) -> None:
-        self.graph.replay()
-
-    @classmethod
-    def recover(cls) -> None:
-        """Make torch forget a recording that CUDA aborted.
-
-        Before torch 2.13, its random generator would stay in recording state, and the next dropout
-        would fail. A short successful recording resets it, in a new pool, as the old one may still
-        be marked as recording.
-        """
-        torch.cuda.empty_cache()
-        with contextlib.suppress(RuntimeError):  # it has ended already
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.pool)
-        cls.pool = torch.cuda.graph_pool_handle()
-        number = torch.zeros((), device="cuda")
-        with contextlib.suppress(RuntimeError), cls().recording():
-            number.add_(1)
-
-
-def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
-    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
-    return CudaGraph if device.type == "cuda" else None
 
 
 class Recording(NamedTuple):

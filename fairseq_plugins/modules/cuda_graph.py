@@ -1,0 +1,63 @@
+"""CUDA graphs: record work on a GPU once, and launch all of it at once later."""
+
+import contextlib
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+
+
+class CudaGraph:
+    """A CUDA graph. All share one memory pool, as no result in it outlives a replay."""
+
+    pool: Any = None
+    stream: Any = None
+
+    def __init__(self) -> None:
+        if CudaGraph.pool is None:
+            CudaGraph.pool, CudaGraph.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self.graph = torch.cuda.CUDAGraph()
+
+    @contextlib.contextmanager
+    def warming_up(self) -> Iterator[None]:
+        """Context in which libraries allocate and choose kernels, outside a recording."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Context that records launches without running them."""
+        # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
+        # its stream current when a recording fails
+        with (
+            torch.cuda.stream(self.stream),
+            torch.cuda.graph(
+                self.graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+            ),
+        ):
+            yield
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+    @classmethod
+    def recover(cls) -> None:
+        """Make torch forget a recording that CUDA aborted.
+
+        Before torch 2.13, its random generator would stay in recording state, and the next dropout
+        would fail. A short successful recording resets it, in a new pool, as the old one may still
+        be marked as recording.
+        """
+        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.pool)
+        cls.pool = torch.cuda.graph_pool_handle()
+        number = torch.zeros((), device="cuda")
+        with contextlib.suppress(RuntimeError), cls().recording():
+            number.add_(1)
+
+
+def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
+    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
+    return CudaGraph if device.type == "cuda" else None
