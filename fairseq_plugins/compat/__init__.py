@@ -74,7 +74,7 @@ def apply() -> None:
     resumed_options.refuse_to_begin_anew()
     resumed_options.refuse_another_optimizer()
     resumed_options.tell_options_of_the_checkpoint()
-    nan_detector.look_for_nan_in_forward_alone()
+    nan_detector.look_for_nan_in_forward_only()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()
     distributed.end_process_groups()

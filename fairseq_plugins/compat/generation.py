@@ -26,7 +26,7 @@ from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 
 # options of fairseq-generate that fairseq-interactive has but does not read
-GENERATE_ALONE = ("lm_path", "results_path", "score_reference")
+ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
 def number_diverse_beams_within_the_batch() -> None:
@@ -164,7 +164,7 @@ def obey_or_refuse_options() -> None:
 
     0.12.2 and ff ignore `--num-shards` in all programs except fairseq-eval-lm, so each job
     translates all sentences; `--sacrebleu` everywhere; `--constraints` in fairseq-generate, which
-    ends in a traceback, as nothing reads constraints there; and `GENERATE_ALONE` in
+    ends in a traceback, as nothing reads constraints there; and `ONLY_IN_GENERATE` in
     fairseq-interactive.
 
     Raises:
@@ -193,7 +193,7 @@ def obey_or_refuse_options() -> None:
                 f"--constraints {given.constraints}: only fairseq-interactive reads "
                 "constraints, after a tab in each line; use that"
             )
-        for option in GENERATE_ALONE if interactive else ():
+        for option in ONLY_IN_GENERATE if interactive else ():
             if getattr(given, option, None):
                 raise ConfigurationError(
                     f"{flag(option)} has no effect in fairseq-interactive: remove it, or "

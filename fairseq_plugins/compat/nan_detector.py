@@ -7,7 +7,7 @@ from fairseq.nan_detector import NanDetector
 from fairseq_plugins.compat.patch import around
 
 
-def look_for_nan_in_forward_alone() -> None:
+def look_for_nan_in_forward_only() -> None:
     """End with "gradients are Nan/Inf" instead of a StopIteration.
 
     After such a gradient, fairseq looks for its module with hooks that cannot read the output of an

@@ -86,9 +86,8 @@ class _Request:
         if not getattr(trainer, REPEATING, False):
             save_state(trainer, self.iterator)
         first = trainer.data_parallel_rank == 0 or os.environ.get("LOCAL_RANK") == "0"
-        if (
-            trainer.data_parallel_world_size > 1
-        ):  # no process may exit before the checkpoint is written
+        # no process may exit before the checkpoint is written
+        if trainer.data_parallel_world_size > 1:
             dist.barrier(distributed_utils.get_global_group())
             dist.destroy_process_group()
         if first and not trainer.cfg.checkpoint.no_save:

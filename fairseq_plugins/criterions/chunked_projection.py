@@ -81,11 +81,12 @@ def chunked_loss(
         float32. Backward multiplies them by the gradient of the loss, which contains the loss scale
         in float16 training, and then rounds them to the dtypes of the inputs.
     """
-    dtype = _autocast_dtype(features.device)
-    if dtype is not None:
+    device = features.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
         features, weight = features.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
-    with torch.autocast(features.device.type, enabled=False):
+    with torch.autocast(device, enabled=False):
         sums = Sums(
             *_ChunkedLoss.apply(
                 features,
@@ -114,12 +115,6 @@ def default_chunk(features: Tensor, vocabulary: int) -> int:
     if features.device.type == "cpu" or features.dtype == torch.float16:
         return CHUNK
     return max(CHUNK, GPU_CHUNK // vocabulary)
-
-
-def _autocast_dtype(device: torch.device) -> Optional[torch.dtype]:
-    if device.type == "cpu":
-        return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
 
 
 class _ChunkedLoss(torch.autograd.Function):

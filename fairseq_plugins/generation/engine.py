@@ -178,9 +178,8 @@ class TrainedModel:
             lacking = number_unknown(sample, dictionary, [request.pieces for request in requests])
         if any(request.prefix for request in requests):
             lines = _encode(dictionary, [request.prefix for request in requests])
-            if isinstance(
-                self.generator, BeamGenerator
-            ):  # other generators do not know these numbers
+            # other generators do not know these numbers
+            if isinstance(self.generator, BeamGenerator):
                 lines = [
                     number_prefix(line, dictionary, request.prefix, own)
                     for line, request, own in zip(lines, requests, lacking)

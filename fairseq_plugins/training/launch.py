@@ -77,6 +77,7 @@ def train(
             if STATE_SAVED in line:
                 saved.append(line)
 
+        saved_state = f"its state is saved in {run.folder}: rerun to resume"
         run.mark_unfinished()
         started = time.monotonic()
         before_it = log.stat().st_size if log.exists() else 0
@@ -85,12 +86,10 @@ def train(
         except KeyboardInterrupt:
             written = log.read_bytes()[before_it:] if log.exists() else b""
             if STATE_SAVED in written.decode("utf-8", "replace"):
-                say(f"its state is saved in {run.folder}: rerun to resume")
+                say(saved_state)
             raise
         if status != 0 and (saved or status == TERMINATED):
-            how = f"its state is saved in {run.folder}: rerun to resume"
-            if not todo.saves:
-                how = "nothing is saved (--no-save)"
+            how = saved_state if todo.saves else "nothing is saved (--no-save)"
             raise JobFailed(f"{todo.name}: stopped by SIGTERM, {how}")
         if status != 0:
             raise JobFailed(

@@ -8,9 +8,8 @@ needs no extra pass: it is the dot product of the summary and its gradient.
 Features are cut into slices, the first dimension of all products: each warp holds a slice of the
 directions in registers and reads its slice of every row. Without slices, each warp would read whole
 rows and all directions from shared memory, whose bandwidth then is the limit. Parts are few,
-because
-each writes its sums in float32: with 256 positions per part, these were a quarter of the bytes of
-x.
+because each writes its sums in float32: with 256 positions per part, these were a quarter of the
+bytes of x.
 """
 
 # Triton pointers have no Python type.
