@@ -139,6 +139,31 @@ def test_an_epoch_follows_from_its_seed_and_number(folder):
     assert tokens(other) != second
 
 
+def test_both_sides_have_their_own_draws(folder):
+    sides, pairs, dictionary = load(folder)
+    alike = LanguagePairDataset(
+        sides[0], sides[0].sizes, dictionary, sides[0], sides[0].sizes, dictionary
+    )
+    same = SampledPairs(alike, *(side.sampler for side in pairs.sides), seed=1)
+    same.set_epoch(1)
+    different = sum(same[i]["source"].tolist() != same[i]["target"].tolist() for i in range(150))
+    assert different > 50
+
+
+def test_the_task_draws_with_its_options(folder):
+    limits = {"max_tokens": 12, "max_source_positions": 9, "max_target_positions": 99}
+    cfg = SampledTranslationConfig(
+        data=str(folder), source_lang="src", target_lang="tgt", bpe_dropout=OPTIONS[1], seed=7,
+        train_subset="train", dataset_impl=None, **limits,
+    )  # fmt: skip
+    _, expected, dictionary = load(folder, seed=7, limits=(9, 12))
+    task = SampledTranslationTask(cfg, dictionary, dictionary)
+    task.load_dataset("train")
+    for pairs in (task.dataset("train"), expected):
+        pairs.set_epoch(1)
+    assert tokens(task.dataset("train")) == tokens(expected)
+
+
 def test_other_subwords_are_refused(folder, tmp_path):
     dictionary = Dictionary.load(str(folder / "dict.src.txt"))
     data = data_utils.load_indexed_dataset(str(folder / "train.src-tgt.src"), dictionary)
