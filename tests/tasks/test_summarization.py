@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data import Dictionary
+from fairseq.logging import metrics
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
 
 ROUGE = "rouge1 rouge2 rougeL rougeLsum".split()
 
@@ -98,6 +102,47 @@ def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_tra
     assert "--eval-rouge-unicode" not in output
     with pytest.raises(ConfigurationError, match="give one of the two options"):
         run_train(*train, "--eval-rouge-unicode", "--eval-rouge-stemmer")
+
+
+@pytest.mark.parametrize(
+    "reference, summary, option, value",
+    [
+        ("it rains", "it rained", "eval_rouge_stemmer", True),
+        (
+            "\u0434\u043e\u0436\u0434\u044c",
+            "\u0434\u043e\u0436\u0434\u044c",
+            "eval_rouge_unicode",
+            True,
+        ),
+        ("\u2581it \u2581rains", "\u2581it \u2581ra ins", "eval_rouge_remove_bpe", "sentencepiece"),
+    ],
+)
+def test_rouge_of_a_batch_obeys_its_options(reference, summary, option, value, monkeypatch):
+    dictionary = Dictionary()
+    target, found = (dictionary.encode_line(text, append_eos=True) for text in (reference, summary))
+    sums = []
+    for options in ({}, {option: value}):
+        cfg = SummarizationConfig(data="", **options)
+        task = SummarizationTask(cfg, dictionary, dictionary)
+        monkeypatch.setattr(task, "rouge_generator", None, raising=False)
+        monkeypatch.setattr(task, "inference_step", lambda *a, **how: [[{"tokens": found}]] * 2)
+        sums.append(task._rouge_sums({"target": torch.stack([target, target])}, None)["rouge1"])
+    assert sums[0] < sums[1] == pytest.approx(200)  # of two documents
+
+
+def test_the_mean_is_over_documents_and_not_over_batches():
+    task = SummarizationTask(SummarizationConfig(data="", eval_rouge=True), *[Dictionary()] * 2)
+    criterion = LabelSmoothedCrossEntropyCriterion(task, False, 0.1)
+    counts = dict.fromkeys(("loss", "nll_loss", "ntokens", "nsentences", "sample_size"), 1)
+    logs = [
+        {**counts, "_rouge_documents": size, "_rouge_rouge1": total}
+        for size, total in ((1, 10.0), (3, 90.0))
+    ]
+    for batches in ([[logs[0]], [logs[1]]], [logs]):  # one after the other, of two processes
+        with metrics.aggregate() as logged:
+            for batch in batches:
+                task.reduce_metrics(batch, criterion)
+        assert logged["rouge1"].avg == pytest.approx(100 / 4)
 
 
 @pytest.mark.parametrize("value", ["{beam: 2}", "[2]"])
