@@ -8,16 +8,22 @@ import re
 import sys
 import warnings
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Callable, List, Optional
 
-from fairseq import options
+from fairseq import checkpoint_utils, options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.compat.training_options import is_of_labels
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
+
+# the options for the file of a --bpe
+FILES_OF_BPE = {
+    "sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes", "fastbpe": "bpe_codes",
+}  # fmt: skip
 
 
 def is_given(option: str, words: Optional[List[str]]) -> bool:
@@ -116,6 +122,74 @@ def refuse_asynchronous_writing_without_iopath() -> None:
                 "--write-checkpoints-asynchronously needs a package that is not installed: "
                 "pip install iopath, or remove the flag"
             )
+        return original(cfg, main, **kwargs)
+
+
+def name_missing_files() -> None:
+    """Name the option whose file a command lacks, instead of a traceback (0.12.2 and ff)."""
+
+    @after_parsing
+    def check(given: Namespace) -> None:
+        if getattr(given, "path", "") is None:
+            raise ConfigurationError("give the checkpoint of a model: --path FILE")
+        asked = {"input": getattr(given, "input", "-")}
+        if hasattr(given, "path") and getattr(given, "bpe", None) in FILES_OF_BPE:
+            name = FILES_OF_BPE[given.bpe]
+            asked[name] = getattr(given, name, None)
+            if asked[name] in (None, "???"):
+                raise ConfigurationError(f"--bpe {given.bpe} needs its file: {flag(name)} FILE")
+        for name, path in asked.items():
+            if path != "-" and "://" not in path and not os.path.exists(path):
+                raise ConfigurationError(f"{flag(name)} {path} does not exist: correct the path")
+
+
+def name_missing_checkpoints() -> None:
+    """Report in one line a checkpoint or a --save-dir that cannot be used (0.12.2 and ff)."""
+
+    @around(
+        checkpoint_utils, "load_model_ensemble_and_task", "load_pretrained_component_from_model"
+    )
+    def load(original: Callable, *args: Any, **kw: Any) -> Any:
+        missing = "Model file not found: "
+        try:
+            return original(*args, **kw)
+        except OSError as error:
+            if not str(error).startswith(missing):
+                raise
+            name = str(error)[len(missing) :]
+            raise ConfigurationError(
+                f"checkpoint {name} does not exist: correct the path, or wait until the training "
+                "has written it"
+            ) from None
+
+    @around(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Callable, *args: Any, **kw: Any) -> Any:
+        try:
+            return original(*args, **kw)
+        except ValueError as error:
+            if not str(error).startswith("--finetune-from-model"):
+                raise
+            raise ConfigurationError(f"{error}: correct or remove it") from None
+
+    @around(checkpoint_utils, "verify_checkpoint_directory")
+    def verify_checkpoint_directory(original: Callable, save_dir: str) -> None:
+        try:
+            original(save_dir)
+        except OSError as error:
+            raise ConfigurationError(
+                f"--save-dir {save_dir} cannot be written: {error.strerror}: choose another folder"
+            ) from None
+
+
+def require_a_size_of_batches() -> None:
+    """Ask for `--max-tokens` or `--batch-size`, instead of an AssertionError (0.12.2 and ff)."""
+
+    @around(distributed_utils, "call_main")
+    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+        # the other programs have a default
+        needed = Path(main.__code__.co_filename).stem in ("train", "hydra_train", "validate")
+        if needed and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+            raise ConfigurationError("give the size of batches: --max-tokens N or --batch-size N")
         return original(cfg, main, **kwargs)
 
 

@@ -74,3 +74,46 @@ def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
         warnings.warn("another warning", stacklevel=1)
     assert [str(one.message) for one in told] == ["another warning"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "command, words, told",
+    [
+        ("generate", [], "give the checkpoint of a model: --path FILE"),
+        ("generate", ["--path", "CHECKPOINT:nowhere.pt"], "checkpoint nowhere.pt does not exist"),
+        ("validate", ["--path", "nowhere.pt", "--max-tokens", 9], "checkpoint nowhere.pt does not"),
+        ("validate", ["--path", "CHECKPOINT"], "--max-tokens N or --batch-size N"),
+        ("interactive", ["--path", "CHECKPOINT", "--input", "none.txt"], "--input none.txt does"),
+        (
+            "interactive",
+            ["--path", "CHECKPOINT", "--bpe", "sentencepiece"],
+            "needs its file: --sent",
+        ),
+        (
+            "interactive",
+            ["--path", "CHECKPOINT", "--bpe", "subword_nmt", "--bpe-codes", "none"],
+            "--bpe-codes none does not exist",
+        ),
+        ("train", [*"--arch transformer --optimizer sgd --save-dir out".split()], "--batch-size N"),
+        (
+            "train",
+            [*"--arch transformer --optimizer sgd --max-tokens 99 --save-dir /dev/null/x".split()],
+            "--save-dir /dev/null/x cannot be written: Not a directory: choose another folder",
+        ),
+        (
+            "train",
+            "--arch transformer --optimizer sgd --max-tokens 99 --save-dir out "
+            "--finetune-from-model none.pt --encoder-embed-dim 8 --decoder-embed-dim 8".split(),
+            "--finetune-from-model none.pt does not exist: correct or remove it",
+        ),
+    ],
+)
+def test_what_a_command_lacks_is_one_line(
+    command, words, told, tiny_checkpoint, toy_data, tmp_path, monkeypatch, request
+):
+    run = request.getfixturevalue(f"run_{command}")
+    monkeypatch.chdir(tmp_path)
+    words = [str(word).replace("CHECKPOINT", str(tiny_checkpoint)) for word in words]
+    with pytest.raises(ConfigurationError) as error:
+        run(toy_data.bin, *words, "--cpu")
+    assert told in str(error.value)
