@@ -152,16 +152,8 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
     """
     trainings = [_training(each[-1]) for each in chosen]
     tasks = [training.task["_name"] for training in trainings]
-    for member, other in zip(request.members if request.ensemble else (), tasks):
-        if is_export(member.run):
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is an exported model, which cannot join one"
-            )
-        if not test_set_of(other).generates:
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is a classifier, but only models that generate are "
-                "combined"
-            )
+    if request.ensemble:
+        _check_ensemble(request.members, tasks)
     task = tasks[0]
     kind = test_set_of(task)
     if request.unicode and not kind.has_rouge:
@@ -190,6 +182,19 @@ def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
         given.path = str(request.run)
         load_export(given)  # refuses options that no export, or not this one, takes
     return test
+
+
+def _check_ensemble(members: Sequence[Request], tasks: Sequence[str]) -> None:
+    for member, task in zip(members, tasks):
+        if is_export(member.run):
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is an exported model, which cannot join one"
+            )
+        if not test_set_of(task).generates:
+            raise ConfigurationError(
+                f"--ensemble: {member.run} is a classifier, but only models that generate are "
+                "combined"
+            )
 
 
 def _training(checkpoint: Path) -> Training:

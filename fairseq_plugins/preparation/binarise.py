@@ -1,10 +1,11 @@
 """Run fairseq-preprocess in this process."""
 
 import argparse
+import contextlib
 import logging
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, Iterator, List, Optional, Sequence, Set
 from unittest import mock
 
 from fairseq_plugins.errors import ConfigurationError
@@ -85,27 +86,32 @@ def _preprocess(
         if path.suffix in (".bin", ".idx"):
             path.unlink()
     words += ["--destdir", str(destination), "--workers", str(workers)]
-    logger, tell = preprocess.logger, logging.raiseExceptions
-    handlers, propagate = logger.handlers[:], logger.propagate
-    logging.raiseExceptions = False  # report a full disk once, not for each line of the log
-    logger.propagate = False  # its counts belong in preprocess.log; commands have their own report
-    logger.addFilter(_says_something)
     pools = [mock.patch.object(module, "Pool", Pool) for module in (binarizer, dictionary)]
     try:
-        with pools[0], pools[1]:
+        with pools[0], pools[1], _only_to_its_file(preprocess.logger):
             preprocess.main(options.get_preprocessing_parser().parse_args(words))
     except BrokenProcessPool:
         raise ConfigurationError(killed(workers, "binarise")) from None
+    for path in destination.iterdir():
+        if path.suffix in (".bin", ".idx", ".txt"):
+            flush_to_disk(path)
+
+
+@contextlib.contextmanager
+def _only_to_its_file(logger: logging.Logger) -> Iterator[None]:
+    """Let fairseq-preprocess log to preprocess.log only; commands have their own report."""
+    handlers, propagate, tell = logger.handlers[:], logger.propagate, logging.raiseExceptions
+    logging.raiseExceptions = False  # report a full disk once, not for each line of the log
+    logger.propagate = False
+    logger.addFilter(_says_something)
+    try:
+        yield
     finally:  # close the log file; otherwise the next run in this process would write to it
         for handler in set(logger.handlers) - set(handlers):
             handler.close()
             logger.removeHandler(handler)
         logger.removeFilter(_says_something)
-        logger.propagate = propagate
-        logging.raiseExceptions = tell
-    for path in destination.iterdir():
-        if path.suffix in (".bin", ".idx", ".txt"):
-            flush_to_disk(path)
+        logger.propagate, logging.raiseExceptions = propagate, tell
 
 
 def _says_something(record: logging.LogRecord) -> bool:

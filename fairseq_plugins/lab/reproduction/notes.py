@@ -11,46 +11,14 @@ from fairseq_plugins.lab.reproduction.tables import BASELINE
 def notes(results: Dict[str, Any]) -> List[str]:
     """Data, scoring, seeds, timing and machine of the figures, with every known limitation."""
     runs = [run for row in results["rows"] for run in row["runs"]]
-    data = results["data"]
-    here = {**data["pairs"], **({"classes": data["classes"]} if "classes" in data else {})}
-    found = [f"Data: {_counts(here)}, {data['name']}."]
-    paper = results.get("data_of_paper", {})
-    # papers round: 287.1k
-    if any(abs(here.get(name, 0) - count) > 0.001 * count for name, count in paper.items()):
-        found.append(
-            f"The paper's data: {_counts(paper)}. Compare the rows here with each other, not with "
-            "the paper's column."
-        )
-    found += results.get("remarks", [])
+    found = [*data_notes(results), *results.get("remarks", [])]
     if results["cited"]:
         found.append("cited: figures of other work that the paper quotes; they are not run.")
     failed = [f"Failed: {failure['run']}: {failure['message']}" for failure in results["failures"]]
     if not runs:
         return [*found, "No run is finished.", *failed]
-    scored = [run["scoring"] for run in runs if run.get("scoring")]
-    for metric in results["metrics"]:
-        kind = " of lower-case tokens, not smoothed" if metric == "BLEU" else ""
-        each = [score["scores"][metric] for score in scored if metric in score["scores"]]
-        for signature in distinct([score["signature"] for score in each]):
-            found.append(f"{metric}{kind}: `{signature}`.")
-    if any("interval" in each for score in scored for each in score["scores"].values()):
-        found.append(
-            "[...] in the table: 95 % bootstrap interval of the test texts, its ends averaged over "
-            "the seeds; it does not cover the choice of the seed."
-        )
-    found += test_notes(results)
-    found += not_run(results)
-    seeds = {
-        row["name"]: tuple(sorted(run["seed"] for run in row["runs"]))
-        for row in results["rows"] if row["runs"]
-    }  # fmt: skip
-    if len(set(seeds.values())) == 1:
-        found.append(f"Seeds: {', '.join(map(str, next(iter(seeds.values()))))}.")
-    else:
-        of_rows = (f"{name} {', '.join(map(str, own))}" for name, own in seeds.items())
-        found.append(f"Seeds differ: {'; '.join(of_rows)}.")
-    if max(map(len, seeds.values())) > 1:
-        found.append("Scores: mean ± standard deviation (seeds).")
+    found += [*score_notes(results, runs), *test_notes(results), *not_run(results)]
+    found += seed_notes(results)
     if has_paper(results):
         found.append(AGREEMENT_NOTE)
     for row in results["rows"]:
@@ -69,6 +37,52 @@ def notes(results: Dict[str, Any]) -> List[str]:
     found += [describe_machine(machine) for machine in distinct(machines)]
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
+
+
+def data_notes(results: Dict[str, Any]) -> List[str]:
+    """Notes of the data, and of the paper's where it differs."""
+    data, paper = results["data"], results.get("data_of_paper", {})
+    here = {**data["pairs"], **({"classes": data["classes"]} if "classes" in data else {})}
+    found = [f"Data: {_counts(here)}, {data['name']}."]
+    # papers round: 287.1k
+    if any(abs(here.get(name, 0) - count) > 0.001 * count for name, count in paper.items()):
+        found.append(
+            f"The paper's data: {_counts(paper)}. Compare the rows here with each other, not with "
+            "the paper's column."
+        )
+    return found
+
+
+def score_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
+    """Notes of how scores were computed."""
+    found = []
+    scored = [run["scoring"]["scores"] for run in runs if run.get("scoring")]
+    for metric in results["metrics"]:
+        kind = " of lower-case tokens, not smoothed" if metric == "BLEU" else ""
+        signatures = [scores[metric]["signature"] for scores in scored if metric in scores]
+        found += [f"{metric}{kind}: `{signature}`." for signature in distinct(signatures)]
+    if any("interval" in score for scores in scored for score in scores.values()):
+        found.append(
+            "[...] in the table: 95 % bootstrap interval of the test texts, its ends averaged over "
+            "the seeds; it does not cover the choice of the seed."
+        )
+    return found
+
+
+def seed_notes(results: Dict[str, Any]) -> List[str]:
+    """Notes of the seeds, by rows if they differ; at least one run is finished."""
+    seeds = {
+        row["name"]: sorted(run["seed"] for run in row["runs"])
+        for row in results["rows"] if row["runs"]
+    }  # fmt: skip
+    told = {name: ", ".join(map(str, own)) for name, own in seeds.items()}
+    if len(set(told.values())) == 1:
+        found = [f"Seeds: {next(iter(told.values()))}."]
+    else:
+        found = [f"Seeds differ: {'; '.join(f'{name} {own}' for name, own in told.items())}."]
+    if max(map(len, seeds.values())) > 1:
+        found.append("Scores: mean ± standard deviation (seeds).")
+    return found
 
 
 def test_notes(results: Dict[str, Any]) -> List[str]:
