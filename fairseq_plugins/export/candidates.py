@@ -55,7 +55,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
     graph.input("forced", "int64", ["B", "n", 1])
     graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
     graph.output("forced_scores", "float", ["B", "n", 1])
-    _give_out(graph, log_probs)
+    _output_log_probs(graph, log_probs)
 
     count = graph.input("count", "int64", [1])
 
@@ -86,7 +86,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
     graph.output("parents", "int64", ["B", "k"])
 
 
-def _give_out(graph: Graph, log_probs: str) -> None:
+def _output_log_probs(graph: Graph, log_probs: str) -> None:
     """Output all log-probabilities if `sampling` is set; otherwise skip this slow copy."""
 
     def branch(name: str, operator: str, *inputs: str, **attributes: Any) -> onnx.GraphProto:

@@ -89,13 +89,13 @@ def _beam(vocabulary: int) -> int:
     return min(BEAM, vocabulary - 1)
 
 
-def few(source_length: int) -> int:
+def sample_limit(source_length: int) -> int:
     """The maximum tokens of a hypothesis when a comparison may truncate."""
     return LONGEST
 
 
 def search_with_torch(
-    model: Any, task: Any, sources: List[List[int]], most: Callable[[int], int] = few
+    model: Any, task: Any, sources: List[List[int]], most: Callable[[int], int] = sample_limit
 ) -> List[Tuple[List[int], float]]:
     """Tokens and score of the best hypothesis for each source, searched one by one.
 
@@ -125,7 +125,7 @@ def compare(
     expected: List[Tuple[List[int], float]],
     sources: List[List[int]],
     kind: str = "float32",
-    most: Callable[[int], int] = few,
+    most: Callable[[int], int] = sample_limit,
 ) -> Agreement:
     """Search for `sources` with the export, in batches, and compare with torch's hypotheses.
 

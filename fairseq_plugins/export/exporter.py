@@ -19,8 +19,8 @@ from .comparison import (
     all_sources,
     compare,
     compare_classes,
-    few,
     probabilities,
+    sample_limit,
     sample_sources,
     sample_texts,
     search_with_torch,
@@ -120,7 +120,7 @@ class _Texts:
     def __init__(self, model: Any, task: Any, split: Optional[str]):
         self.model, self.task, self.too_long = model, task, 0
         longest = limits(model, task)[0] + 1  # with the end symbol
-        self.most: Callable[[int], int] = few
+        self.most: Callable[[int], int] = sample_limit
         if split is None:
             self.sources = sample_sources(task, longest)
         else:

@@ -7,7 +7,7 @@ from fairseq_plugins.errors import ConfigurationError, flag, nearest
 from fairseq_plugins.modules.copy_attention import CopySpec
 from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
-from fairseq_plugins.modules.registry import Choice, store
+from fairseq_plugins.modules.registry import Choice
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 from fairseq_plugins.option_fields import checked_options
 
@@ -111,7 +111,7 @@ def _warn_of_idle_option(option: str, part: str) -> None:
 def store_completed(plan: ModelPlan, args: Any) -> None:
     """Write the options that the plan completed into `args`, so that checkpoints hold them."""
     for choice in (plan.mixer, plan.encoder_ffn, plan.decoder_ffn):
-        store(choice, args)
+        choice.store(args)
 
 
 def _prune(blocks: List[int], args: Any) -> List[int]:

@@ -64,6 +64,11 @@ class Choice(NamedTuple):
         """Build the part for one layer, given its MixerSpec or FeedForwardSpec."""
         return self.part(spec, self.options)
 
+    def store(self, args: Any) -> None:
+        """Write the options back to the arguments that `Registry.choose` read."""
+        for field in options_of(type(self.options)):
+            setattr(args, f"{self.name}_{field.name}", getattr(self.options, field.name))
+
 
 class Registry:
     """Parts of one kind by name, each with a dataclass for its options.
@@ -144,9 +149,3 @@ class Registry:
         for name, (_, options) in self._parts.items():
             prefix = "--" + name.replace("_", "-")
             gen_parser_from_dataclass(parser, options(), delete_default=True, with_prefix=prefix)
-
-
-def store(choice: Choice, args: Any) -> None:
-    """Write the options of a choice back to the arguments that `Registry.choose` read."""
-    for field in options_of(type(choice.options)):
-        setattr(args, f"{choice.name}_{field.name}", getattr(choice.options, field.name))

@@ -203,20 +203,20 @@ def _reduce_metrics(
     original(self, logging_outputs, criterion)
 
 
-def _kind(task: Any) -> str:
+def _kind_of_bleu(task: Any) -> str:
     """The kind of BLEU that a training computes in validation."""
     return next((scorer.name for scorer in _scorers(task).values()), FAIRSEQ)
 
 
-def _of(kind: str) -> str:
-    """A result of `_kind`, for messages."""
+def _describe(kind: str) -> str:
+    """A result of `_kind_of_bleu`, for messages."""
     return kind if kind == FAIRSEQ else f"{kind} of evaluate"
 
 
 def _save_checkpoint(
     original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
 ) -> Any:
-    return original(self, filename, {**extra_state, NAME: _kind(self.task)})
+    return original(self, filename, {**extra_state, NAME: _kind_of_bleu(self.task)})
 
 
 def _load_checkpoint(
@@ -224,14 +224,14 @@ def _load_checkpoint(
 ) -> Tuple[Any, Any]:
     state, iterator = original(cfg, trainer, **kwargs)
     if state is not None and cfg.best_checkpoint_metric == "bleu":
-        before, now = state.get(NAME, FAIRSEQ), _kind(trainer.task)
+        before, now = state.get(NAME, FAIRSEQ), _kind_of_bleu(trainer.task)
         kept = vars(checkpoint_utils.save_checkpoint)
         if before != now and "best" in kept:
             for best in (kept, patience()):
                 best.pop("best", None)
                 best.pop("num_runs", None)
             logger.info(
-                f"BLEU of valid was {_of(before)} and is now {_of(now)}: the best value so far "
-                "is forgotten"
+                f"BLEU of valid was {_describe(before)} and is now {_describe(now)}: the best "
+                "value so far is forgotten"
             )
     return state, iterator

@@ -37,8 +37,8 @@ class FlatOptimizer(FairseqOptimizer):
         self.sizes = [p.numel() for p in self.masters]
         self.values = torch.cat([p.data.flatten() for p in self.masters])
         self.gradient = torch.zeros_like(self.values)
-        for p, piece in zip(self.masters, self.values.split(self.sizes)):
-            p.data = piece.view_as(p)
+        for p, view in zip(self.masters, views(self.values, self.masters)):
+            p.data = view
         self.attach()
         self.moments: List[Tensor] = []
         self.states: List[Dict[str, Any]] = []  # Adam's, of each parameter
@@ -48,7 +48,7 @@ class FlatOptimizer(FairseqOptimizer):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The inner optimizer's config; fairseq stores its name in checkpoints."""
+        """The inner optimizer's class; fairseq stores its name in checkpoints."""
         return type(self.inner)
 
     @property
@@ -64,11 +64,6 @@ class FlatOptimizer(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Any = None) -> None:
         self.inner.load_state_dict(state_dict, optimizer_overrides)
-
-    def pieces(self, parameters: Sequence[Tensor], flat: Tensor) -> List[Tensor]:
-        """Views of a flat tensor in the shapes of the model's parameters."""
-        split = flat.split([p.numel() for p in parameters])
-        return [piece.view_as(p) for piece, p in zip(split, parameters)]
 
     def attach(self) -> None:
         """Make the gradients of the parameters views of the flat one."""
@@ -87,8 +82,8 @@ class FlatOptimizer(FairseqOptimizer):
         if slow > SLOW * sum(sizes):
             return
         halves = torch.cat([p.data.flatten() for p in parameters])
-        for p, piece in zip(parameters, halves.split(sizes)):
-            p.data = piece.view_as(p)
+        for p, view in zip(parameters, views(halves, parameters)):
+            p.data = view
 
         def round_all() -> None:
             halves.copy_(self.values)
@@ -174,10 +169,16 @@ class FlatOptimizer(FairseqOptimizer):
             return False
         self.moments = [torch.zeros_like(self.values) for _ in MOMENTS]
         for name, flat in zip(MOMENTS, self.moments):
-            for p, state, piece in zip(self.masters, self.states, flat.split(self.sizes)):
+            for state, view in zip(self.states, views(flat, self.masters)):
                 if name in state:
-                    piece.copy_(state[name].flatten())
-                state[name] = piece.view_as(p)
+                    view.copy_(state[name])
+                state[name] = view
                 state.setdefault("step", 0)
         self.first_view = self.states[0][MOMENTS[0]]
         return True
+
+
+def views(flat: Tensor, like: Sequence[Tensor]) -> List[Tensor]:
+    """Views of a flat tensor in the shapes of these, one after the other."""
+    pieces = flat.split([p.numel() for p in like])
+    return [piece.view_as(p) for piece, p in zip(pieces, like)]

@@ -38,7 +38,7 @@ from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules.cuda_graph import recorder_for
 from fairseq_plugins.modules.rows import largest_flash_head
-from fairseq_plugins.training.flat_optimizer import FlatOptimizer
+from fairseq_plugins.training.flat_optimizer import FlatOptimizer, views
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class RecordedStep:
         self.parameters, self.recorder, self.scaler = list(parameters), recorder, scaler
         self.device = flat.gradient.device
         self.scratch = torch.zeros_like(flat.gradient)
-        self.pieces = flat.pieces(self.parameters, self.scratch)
+        self.pieces = views(self.scratch, self.parameters)
         self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
         self.recordings: Dict[Shape, Recording] = {}
         self.most = MOST
