@@ -212,7 +212,7 @@ def call(*words):
     return command.main([str(word) for word in words])
 
 
-def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, capsys):
+def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, tmp_path, capsys):
     words = [data, fresh_run, "--last", 2]
     averages = fresh_run / "evaluation" / "last2.pt"
     call(*words)
@@ -272,6 +272,11 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, cap
     finally:
         source.write_bytes(text)
     assert len(translations.calls) == 12
+    # a file of settings can change and keep its name
+    for penalty in (0.4, 0.6, 0.6):
+        (tmp_path / "own.yaml").write_text(f"generation: {{lenpen: {penalty}}}\n")
+        call(*words, "--settings", tmp_path / "own.yaml")
+    assert len(translations.calls) == 14
 
 
 def test_results_never_go_where_a_link_leads(data, fresh_run, translations, tmp_path):
