@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -278,3 +279,15 @@ def test_a_regression_is_no_classifier(trained, monkeypatch):
     monkeypatch.setattr(engine, "load_models", lambda *a, **k: (trained, [None], None, task))
     with pytest.raises(ConfigurationError, match="trained with --regression-target"):
         Classifier(trained, cpu=True)
+
+
+def test_a_text_as_long_as_the_limit_is_not_cut():
+    fake = SimpleNamespace(
+        name="fake", folder=None, labels=["no", "yes"], start=None, max_source=3, max_positions=4,
+        pair_bytes=0, numbers=lambda pieces: [5] * len(pieces) + [2],
+        probabilities=lambda texts: np.full((len(texts), 2), 0.5),
+    )  # fmt: skip
+    classifier = Classifier(fake)
+    classifier._reading = (str.split, 3)
+    assert len(classifier.classify(["a b", "a b c", "a b c d", ""])) == 4
+    assert (classifier.cut, classifier.empty) == ([3], [4])
