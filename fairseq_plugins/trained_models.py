@@ -86,10 +86,13 @@ def load_models(
     if data is None:
         data = trained_on(trainings[0].task)
         if not data.is_dir():
-            raise ConfigurationError(
-                f"the model was trained on {data}, which is missing: give the prepared folder "
-                "with --data"
-            )
+            found = find_data(Path(paths[0]), trainings[0])
+            if found is None:
+                raise ConfigurationError(
+                    f"the model was trained on {data}, which is missing: give the prepared folder "
+                    "with --data"
+                )
+            data, overrides["data"] = found, str(found)
     else:
         overrides["data"] = str(data)
     if not dictionaries(Path(data)):
@@ -167,6 +170,18 @@ def task_options(state: Dict[str, Any]) -> Any:
 def trained_on(task: Any) -> Path:
     """The prepared folder in the options of a task."""
     return Path(utils.split_paths(task["data"])[0])
+
+
+def find_data(checkpoint: Path, training: Training) -> Optional[Path]:
+    """The prepared folder of a training that named it relative to another working directory.
+
+    It is looked for in the folders above the checkpoint, and must have the training's words.
+    """
+    for parent in checkpoint.resolve().parents:
+        folder = parent / trained_on(training.task)
+        if training.words and training.words.items() <= digests_of_words(folder).items():
+            return folder
+    return None
 
 
 def direction(task: Any) -> Optional[Tuple[str, str]]:

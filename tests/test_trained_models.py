@@ -1,5 +1,6 @@
 """Find the checkpoints of trainings."""
 
+import shutil
 from argparse import Namespace
 
 import pytest
@@ -10,6 +11,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.trained_models import (
     check_architecture,
     find_checkpoint,
+    load_models,
     task_options,
     training_of,
 )
@@ -44,3 +46,19 @@ def test_words_of_any_form_are_no_fault():
     state = {"cfg": {"task": {}}}
     assert training_of(state).words == training_of({**state, WORDS: "x"}).words == {}
     assert training_of({**state, WORDS: {"dict.de.txt": "1"}}).words == {"dict.de.txt": "1"}
+
+
+def test_data_is_found_from_another_working_directory(tiny_checkpoint, toy_data, tmp_path):
+    state = torch.load(tiny_checkpoint, weights_only=False)
+    state["cfg"]["task"]["data"] = "data/toy"
+    checkpoint = tmp_path / "project" / "runs" / "x" / "checkpoint_best.pt"
+    checkpoint.parent.mkdir(parents=True)
+    torch.save(state, checkpoint)
+    with pytest.raises(ConfigurationError, match="data/toy, which is missing: give"):
+        load_models([str(checkpoint)], None)
+    shutil.copytree(toy_data.bin, tmp_path / "data" / "toy")  # the farther one is not reached
+    data = shutil.copytree(toy_data.bin, tmp_path / "project" / "data" / "toy")
+    found, _, _, task = load_models([str(checkpoint)], None)
+    assert found == data and task.cfg.data == str(data)
+    (data / "dict.src.txt").write_text("other 1\n")  # not the words of the training
+    assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
