@@ -99,6 +99,11 @@ def _is_the_program() -> bool:
 
 PROGRAM = _is_the_program()
 show_configuration_errors_in_one_line()
+if __name__ != "fairseq_plugins":  # fairseq imports a --user-dir by the name of its folder
+    raise ConfigurationError(
+        f"--user-dir {Path(__file__).parent}: give the folder itself, or a link named "
+        "fairseq_plugins, as everything would be registered twice"
+    )
 watch_imports()
 if not PROGRAM and fairseq_is_installed():
     register()

@@ -117,3 +117,12 @@ def test_what_a_command_lacks_is_one_line(
     with pytest.raises(ConfigurationError) as error:
         run(toy_data.bin, *words, "--cpu")
     assert told in str(error.value)
+
+
+def test_a_link_of_another_name_is_refused_in_one_line(toy_data, tmp_path, run_process):
+    (tmp_path / "plugins").symlink_to(USER_DIR)
+    words = ["--user-dir", tmp_path / "plugins", "--path", "none.pt"]
+    ended = run_process([sys.executable, "-m", "fairseq_cli.generate", toy_data.bin, *words])
+    assert ended.returncode == 1
+    told = f"error: --user-dir {tmp_path / 'plugins'}: give the folder itself, or a link named"
+    assert ended.stdout.splitlines()[-1].startswith(told)
