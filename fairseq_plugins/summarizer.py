@@ -26,7 +26,8 @@ class Summarizer:
         no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0: no limit.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
-        options: options of `engine.open_engine` and of the search (see `engine.Options`).
+        options: options of `engine.open_engine`, and of the search, such as nbest=1 (see
+            `engine.Options`).
 
     Attributes:
         engine: runs the model.
@@ -70,7 +71,7 @@ class Summarizer:
         if min_length > longest:
             raise ConfigurationError(f"--min-len {min_length} is above --max-len {longest}")
         self.max_length: Callable[[int], int] = lambda source_length: longest
-        self._progress = progress
+        self._progress, self._nbest = progress, options.get("nbest", 1)
 
     def summarize(self, documents: Iterable[str], first: int = 0) -> List[Summary]:
         """One summary per document, in order; a document without words has an empty summary.
@@ -79,15 +80,25 @@ class Summarizer:
             documents: raw text.
             first: the number (from 0) of the first document, for the draws of sampling.
         """
-        engine, summaries = self.engine, []
-        tells_copied = self.wants_copied and engine.copies and engine.tells_copied
-        for whole, part, (output,) in self.candidates(documents, 1, first):
-            sentences = map(self.processor.decode, sentences_of(output.pieces))
-            copied = list(zip(output.pieces.split(), output.copied)) if tells_copied else None
-            summaries.append(
-                Summary([s for s in sentences if s], whole, part, output.complete, copied)
-            )
-        return summaries
+        return [best for (best,) in self._summaries(documents, 1, first)]
+
+    def hypotheses(self, documents: Iterable[str], first: int = 0) -> List[List[Summary]]:
+        """`nbest` summaries per document with scores, the best first; otherwise as `summarize`."""
+        return list(self._summaries(documents, self._nbest, first))
+
+    def _summaries(
+        self, documents: Iterable[str], count: int, first: int
+    ) -> Iterator[List[Summary]]:
+        tells_copied = self.wants_copied and self.engine.copies and self.engine.tells_copied
+        for whole, part, outputs in self.candidates(documents, count, first):
+            summaries = []
+            for output in outputs:
+                sentences = map(self.processor.decode, sentences_of(output.pieces))
+                kept, copied = [sentence for sentence in sentences if sentence], None
+                if tells_copied:
+                    copied = list(zip(output.pieces.split(), output.copied))
+                summaries.append(Summary(kept, whole, part, output.complete, copied, output.score))
+            yield summaries
 
     def candidates(
         self, documents: Iterable[str], count: int, first: int = 0

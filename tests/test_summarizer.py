@@ -104,7 +104,9 @@ def test_empty_lines_stay_where_they_are(summarize):
     assert [bool(line) for line in out.split("\n")] == [False, True, False, False, False, True, 0]
     assert summarize("") == ("", "")
     out, _ = summarize("\n", "--json")
-    assert json.loads(out) == {"summary": [], "pieces": 0, "read": 0, "complete": True}
+    assert json.loads(out) == {
+        "summary": [], "pieces": 0, "read": 0, "complete": True, "score": 0.0
+    }  # fmt: skip
 
 
 def test_what_is_not_read_is_counted(summarize, model):
@@ -139,6 +141,29 @@ def test_a_summary_that_does_not_end_is_told(summarize):
     out, err = summarize("Rain fell.\n\nFog fell.\n", "--max-len", 2, "--json")
     assert [json.loads(line)["complete"] for line in out.splitlines()] == [False, True, False]
     assert "the summary of 2 document(s) reached 2 subwords" in err and "number 1, 3" in err
+
+
+def test_several_summaries_with_their_scores(summarize, model):
+    """The best first, as from Python; the best one's fields stand where they stand without."""
+    several = Summarizer([model], cpu=True, beam=4, nbest=3)
+    documents = [DOCUMENTS[0], "", DOCUMENTS[1]]
+    expected = several.hypotheses(documents)
+    assert [len(found) for found in expected] == [3, 1, 3]
+    assert several.summarize(documents) == [best for best, *_ in expected]
+    text = "".join(document + "\n" for document in documents)
+    out, _ = summarize(text, "--json", "--nbest", 3, "--beam", 4)
+    alone, _ = summarize(text, "--json", "--beam", 4)
+    for line, best, found in zip(out.splitlines(), alone.splitlines(), expected, strict=True):
+        told = json.loads(line)
+        summaries = told.pop("summaries")
+        assert told == summaries[0] == json.loads(best)
+        assert [each["summary"] for each in summaries] == [each.summary for each in found]
+        scores = [each["score"] for each in summaries]
+        assert scores == sorted(scores, reverse=True) == [each.score for each in found]
+    with pytest.raises(ConfigurationError, match="--nbest 2 is for --json: add it"):
+        summarize(text, "--nbest", 2)
+    with pytest.raises(ConfigurationError, match="--nbest 6 is above --beam 5"):
+        summarize(text, "--json", "--nbest", 6)
 
 
 def test_options_that_allow_no_summary(summarize):
@@ -217,7 +242,7 @@ def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch):
     exported = SimpleNamespace(
         engine=SimpleNamespace(copies=copies, tells_copied=False),
         processor=SimpleNamespace(for_summaries=True),
-        summarize=lambda documents, first: [],
+        hypotheses=lambda documents, first: [],
         max_length=lambda length: 9,
         max_source=5,
     )

@@ -69,10 +69,17 @@ def add_options(
         1.0, 1e-3, float, metavar="T",
     )  # fmt: skip
     add_number(parser, "--seed", "seed of --sampling", 1, 0)
+    add_number(parser, "--nbest", f"how many {what} --json writes, the best first", 1)
     add_flag(
         parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
         "with --shortlist",
     )  # fmt: skip
+
+
+def check_nbest(args: argparse.Namespace) -> None:
+    """Raise a ConfigurationError for several texts without --json."""
+    if args.nbest > 1 and not args.json:
+        raise ConfigurationError(f"--nbest {args.nbest} is for --json: add it")
 
 
 def add_search(
@@ -152,7 +159,7 @@ def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
     """The options for `engine.open_engine` and for the search, from those of `add_options`."""
     names = (
         "data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen",
-        "min_len", "sampling", "sampling_topk", "temperature", "seed",
+        "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
     )  # fmt: skip
     found = {name: vars(args)[name] for name in names}
     return {**found, "no_repeat_ngram": args.no_repeat_ngram_size}

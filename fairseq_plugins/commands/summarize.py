@@ -36,11 +36,13 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_flag(
         parser, "--json", "write one JSON object per document: summary (a list of sentences), "
         "pieces (the document's subwords), read (how many of them the model read), complete (false "
-        "if the summary stopped at --max-len), and for models with --copy-attention copied: for "
-        "each subword of the summary, the index (from 0) of the document's subword that it "
-        "copies, or null",
+        "if the summary stopped at --max-len), score, and for models with --copy-attention copied: "
+        "for each subword of the summary, the index (from 0) of the document's subword that it "
+        "copies, or null; with --nbest also summaries, a list of such objects with the best first",
     )  # fmt: skip
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    _lines.check_nbest(args)
+    return args
 
 
 class Notes:
@@ -66,10 +68,19 @@ def as_object(summary: Summary) -> Dict[str, Any]:
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
+def as_json(summaries: List[Summary], nbest: int) -> str:
+    """The line of `--json` for a document: its best summary, and all of them with --nbest."""
+    best = as_object(summaries[0])
+    if nbest > 1:
+        best["summaries"] = list(map(as_object, summaries))
+    return json.dumps(best, ensure_ascii=False)
+
+
 class Done(NamedTuple):
-    """The summaries of some documents, and what is known of the model."""
+    """The best summaries of some documents, their lines, and what is known of the model."""
 
     summaries: List[Summary]
+    lines: List[str]
     max_source: int
     max_length: int
     remarks: List[str]  # to tell once
@@ -94,8 +105,12 @@ def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
 
     def summarize(batch: Tuple[List[str], int]) -> Done:
         documents, first = batch
-        summaries = summarizer.summarize(documents, first=first)
-        return Done(summaries, summarizer.max_source, longest, remarks)
+        found = summarizer.hypotheses(documents, first=first)
+        best = [summaries[0] for summaries in found]
+        lines = [" ".join(summary.summary) for summary in best]
+        if args.json:
+            lines = [as_json(summaries, args.nbest) for summaries in found]
+        return Done(best, lines, summarizer.max_source, longest, remarks)
 
     return summarize
 
@@ -103,7 +118,7 @@ def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
-    notes, read, done = Notes(), 0, Done([], 0, 0, [])
+    notes, read, done = Notes(), 0, Done([], [], 0, 0, [])
 
     def numbered(documents: List[str]) -> Tuple[List[str], int]:
         nonlocal read
@@ -116,14 +131,9 @@ def main(argv: Sequence[str]) -> int:
         for done in _lines.in_processes(args, begin, map(numbered, batches)):
             for remark in done.remarks if notes.documents == 0 else ():
                 print(remark, file=sys.stderr)
-            lines = []
             for summary in done.summaries:
                 notes.add(summary)
-                if args.json:
-                    lines.append(json.dumps(as_object(summary), ensure_ascii=False))
-                else:
-                    lines.append(" ".join(summary.summary))
-            yield lines
+            yield done.lines
 
     with _lines.own_output(args.output) as out:
         status = _lines.convert(args, run, out, "summarized", "documents")

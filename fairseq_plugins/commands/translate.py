@@ -15,7 +15,7 @@ import itertools
 import json
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
@@ -37,10 +37,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser, "--json", "write one JSON object a line: translations, a list with the best first, "
         "each with text, score, complete (false if stopped at the length limit) and tokens",
     )  # fmt: skip
-    add_number(parser, "--nbest", "how many translations --json writes for each line", 1)
     args = parser.parse_args(argv)
-    if args.nbest > 1 and not args.json:
-        raise ConfigurationError(f"--nbest {args.nbest} is for --json: add it")
+    _lines.check_nbest(args)
     return args
 
 
@@ -55,7 +53,7 @@ class Done(NamedTuple):
 
 def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
     """Load the model; returns what translates lines, with prefixes."""
-    translator = Translator(args.model, nbest=args.nbest, **_lines.engine_options(args))
+    translator = Translator(args.model, **_lines.engine_options(args))
     if args.max_len is not None:
         translator.max_length = lambda source_length: args.max_len
 

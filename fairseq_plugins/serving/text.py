@@ -60,6 +60,7 @@ class Summary(NamedTuple):
     complete: bool  # False if the summary was stopped at the length limit
     # for each of its subwords, the index (from 0) of the document's subword that it copies
     copied: Optional[List[Tuple[str, Optional[int]]]] = None
+    score: float = 0.0  # see `Output`
 
 
 def listed(texts: Iterable[str]) -> List[str]:

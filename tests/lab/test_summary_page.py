@@ -13,6 +13,7 @@ def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
     names = [str(tmp_path / name) for name in ("documents", "references", "summaries")]
     found = {"summary": ["Rain & fog."], "pieces": 9, "read": 9, "complete": True}
     copied = {**found, "read": 4, "copied": [["\u2581Snow", 3], ["\u2581<fell>", None]]}
+    found.update(score=-1.5, summaries=[dict(found)])  # of summarize --json --nbest
     texts = (
         "Rain <fell>. Fog fell.\nSun & snow.\n",
         "Rain first. <q> Fog last.\nSun, snow.\nNot read.\n",

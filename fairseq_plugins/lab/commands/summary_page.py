@@ -36,8 +36,10 @@ def main(argv: Sequence[str]) -> int:
     for number, texts in enumerate(zip(documents, references, summaries), 1):
         document, reference, found = texts
         try:
-            summary = Summary(**{"copied": None, **json.loads(found)})
-        except (TypeError, ValueError):
+            stored = json.loads(found)
+            stored.pop("summaries", None)  # of --nbest
+            summary = Summary(**stored)
+        except (AttributeError, TypeError, ValueError):
             raise ConfigurationError(
                 f"{args.summaries}, line {number}: not of summarize --json: add --json there"
             ) from None
