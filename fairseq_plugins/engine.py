@@ -101,7 +101,7 @@ class Engine(Protocol):
         summarizes: whether it was trained to summarize; False for earlier exports, which do not
             say.
         copies: whether the model copies.
-        tells_copied: whether outputs can have `copied`.
+        tells_copied: whether outputs can have `copied`; not those of earlier exports.
     """
 
     name: str

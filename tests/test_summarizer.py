@@ -250,4 +250,4 @@ def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch):
     args = summarize_command.read_arguments(["--model", "DIR", "--json"])
     remarks = summarize_command.load(args)((["a"], 0)).remarks
     assert bool(remarks) is copies
-    assert all("cannot report which subwords it copied" in remark for remark in remarks)
+    assert all("cannot tell which subwords it copied: export" in remark for remark in remarks)

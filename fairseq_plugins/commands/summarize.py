@@ -99,7 +99,8 @@ def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
         remarks.append(FOR_TRANSLATION + "the command translate")
     if summarizer.wants_copied and engine.copies and not engine.tells_copied:
         remarks.append(
-            "an exported model cannot report which subwords it copied: give the checkpoint"
+            "this export, of an earlier release, cannot tell which subwords it copied: export the "
+            "model again"
         )
     longest = summarizer.max_length(summarizer.max_source)
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from fairseq_plugins.modules.copy_attention import CopyAttention
-from fairseq_plugins.serving.folder import ATTENTION, UNKNOWN
+from fairseq_plugins.serving.folder import ATTENTION, GATE, UNKNOWN
 
 from .graph import TYPES, Graph
 
@@ -21,7 +21,9 @@ def add_known(graph: Graph, vocabulary: int) -> str:
 def add_copying(graph: Graph, copying: CopyAttention, x: str, embedded: str, log_probs: str) -> str:
     """Log-probabilities of the mixture of generating and copying, see `CopyAttention`."""
     both = graph.node("Concat", x, embedded, axis=-1)
-    gate = graph.linear(both, "copying.gate", copying.gate.weight, copying.gate.bias)
+    gate = graph.linear(both, "copying.gate", copying.gate.weight)
+    bias = graph.weight("copying.gate.bias", copying.gate.bias)
+    gate = graph.output(graph.node("Add", gate, bias, name=GATE), "float", ["B", "n", 1])
     words, places = (
         graph.input(f"source_{name}", "int64", OF_SOURCE) for name in ("words", "places")
     )

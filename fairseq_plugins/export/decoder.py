@@ -99,7 +99,8 @@ def build(
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
         forced_scores: B x n x 1.
-        copying: float, B x n x S, if the model copies: the attention that copies.
+        copying, copy_gate: float, B x n x S and B x n x 1, if the model copies: the attention that
+            copies, and the logit of g, the share of what is generated.
         log_probs: B x n x V', or empty; V' is V rounded up to whole groups.
         new_keys_i, new_values_i: the caches.
     """

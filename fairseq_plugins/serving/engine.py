@@ -40,8 +40,6 @@ class ExportedModel:
         ConfigurationError: the folder cannot be read, or an option is invalid.
     """
 
-    tells_copied = False
-
     def __init__(
         self, folder: Path, threads: int, max_tokens: int, shortlist: bool, options: Options
     ) -> None:
@@ -64,13 +62,14 @@ class ExportedModel:
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
         self.max_source, self.max_output = export.max_source, export.max_output
         self.summarizes = bool(export.config.get("summarizes"))
-        self.copies = export.copies
+        self.copies, self.tells_copied = export.copies, export.tells_copied
 
     def search(
         self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
     ) -> List[List[Output]]:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
+        copied = copied and export.tells_copied
         for pieces, prefix, number in requests:
             tokens, lacking = self._numbers(pieces)
             limit = min(max_length(len(tokens)), self.max_output)
@@ -82,7 +81,7 @@ class ExportedModel:
         lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
-            for index, hypotheses in zip(indices, search(export, batch, options)):
+            for index, hypotheses in zip(indices, search(export, batch, options, copied)):
                 if not hypotheses:
                     raise ConfigurationError(
                         "the options of search allow no output for a text: give a smaller "
@@ -94,7 +93,8 @@ class ExportedModel:
                     Output(
                         self._written(requests[index], each),
                         len(each.tokens) <= limit,
-                        score=each.score,
+                        each.copied,
+                        each.score,
                     )
                     for each in hypotheses
                 ]

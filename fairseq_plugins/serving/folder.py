@@ -28,7 +28,8 @@ SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
 DICTIONARY = "dict.txt"  # of a classifier
 PROBABILITIES = "probabilities"  # the output of a classifier's graph, B x classes
-ATTENTION = "copying"  # an output of the decoder's graph: the attention that copies
+# outputs of the decoder's graph: the attention that copies, and w . [s; x] + b of `CopyAttention`
+ATTENTION, GATE = "copying", "copy_gate"
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
@@ -273,7 +274,8 @@ class Export(Folder):
         )
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
-        self.tells_attention = ATTENTION in {each.name for each in self.decoder.get_outputs()}
+        outputs = {each.name for each in self.decoder.get_outputs()}
+        self.tells_attention, self.tells_copied = ATTENTION in outputs, GATE in outputs
         # graphs of earlier releases give the source of a copied <unk>, or do not
         self.tells_unknown = "source_unknown" in names
 

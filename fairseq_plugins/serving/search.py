@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_plugins.engine import Options
 
-from .folder import ATTENTION, UNKNOWN, Export
+from .folder import ATTENTION, GATE, UNKNOWN, Export
 from .shortlist import Shortlist, Words
 
 CAPACITY = 32  # initial positions of a cache, which doubles when full
@@ -29,11 +29,14 @@ class Hypothesis(NamedTuple):
             subwords.
         score: sum of the log-probabilities over length to the power of `lenpen`.
         token_scores: log-probability of each token.
+        copied: if asked for, the source position that each token copies, without the end symbol;
+            None for a generated token. See `generation.copied.find_copied`.
     """
 
     tokens: List[int]
     score: float
     token_scores: List[float]
+    copied: Sequence[Optional[int]] = ()
 
 
 class Source(NamedTuple):
@@ -55,12 +58,15 @@ class Source(NamedTuple):
     number: int = 0
 
 
-def search(export: Export, sources: Sequence[Source], options: Options) -> List[List[Hypothesis]]:
+def search(
+    export: Export, sources: Sequence[Source], options: Options, copied: bool = False
+) -> List[List[Hypothesis]]:
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
-    They equal those of fairseq's SequenceGenerator. Several threads may call this at once.
+    They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
+    asks for copied positions, if `export.tells_copied`.
     """
-    return _Batch(export, sources, options).run()
+    return _Batch(export, sources, options, copied).run()
 
 
 class _Batch:
@@ -73,7 +79,9 @@ class _Batch:
     that wrote them; `ancestors` gives this hypothesis for each hypothesis and position.
     """
 
-    def __init__(self, export: Export, sources: Sequence[Source], options: Options):
+    def __init__(
+        self, export: Export, sources: Sequence[Source], options: Options, copied: bool = False
+    ):
         self.export, self.sources, self.options = export, sources, options
         count, beam = len(sources), options.beam
         numbers = export.padded([source.tokens for source in sources])
@@ -95,6 +103,8 @@ class _Batch:
         self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
         self.total_log = np.zeros(log, np.float32)
         self.unknown_log = np.zeros(log if export.tells_unknown else (0, count), np.int64)
+        self.copied = copied
+        self.copied_log = np.full(log if copied else (0, count), -1)
         self.history: Optional[np.ndarray] = None
         if options.no_repeat_ngram:
             self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
@@ -219,8 +229,11 @@ class _Batch:
         self.outputs = {"forced_scores": np.empty((count, width, 1), np.float32)}
         if self.export.tells_unknown:
             self.outputs["unknown_from"] = np.empty((count, width), np.int64)
-        if self.unknown is not None:
-            self.outputs[ATTENTION] = self.unknown.attention(width)
+        if self.copied or self.unknown is not None:
+            length = self.numbers.shape[1]
+            self.outputs[ATTENTION] = np.empty((count, width, length), np.float32)
+        if self.copied:
+            self.outputs[GATE] = np.empty((count, width, 1), np.float32)
         self.arrays["shape"] = np.array([count, width, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
@@ -375,6 +388,7 @@ class _Batch:
 
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
         tokens, path = [self.export.eos], [float(total)]
+        places: List[int] = []
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             token = int(self.token_log[place])
@@ -383,10 +397,13 @@ class _Batch:
                 token = copied if copied >= self.vocabulary else token
             tokens.append(token)
             path.append(float(self.total_log[place]))
+            if self.copied:
+                places.append(int(self.copied_log[place]))
             parent = self.parent_log[place]
         scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
-        return Hypothesis(tokens[::-1], score, scores)
+        where = [None if at < 0 else at for at in places[::-1]]
+        return Hypothesis(tokens[::-1], score, scores, where)
 
     def _continue(
         self,
@@ -410,6 +427,8 @@ class _Batch:
         self.parent_log[step] = parents
         if self.export.tells_unknown:
             self.unknown_log[step] = self.outputs["unknown_from"][self.index, parents]
+        if self.copied:
+            self.copied_log[step] = self._copied_from(totals, tokens, parents)
         if self.width < beam:
             self._widen()
         arrays["totals"][:] = totals
@@ -427,6 +446,25 @@ class _Batch:
         ancestors[:, :, step] = parents
         self.step += 1
         arrays["step"][0] = self.step
+
+    def _copied_from(
+        self, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
+    ) -> np.ndarray:
+        """The source position that each new token copies, or -1, B x n.
+
+        P(y) = g p(y) + (1 - g) m, with the attention m to all positions of y: y is copied if the
+        second term is the larger one, and if it is unknown, as only the source has it.
+        """
+        gate = self.outputs[GATE][self.index, parents, 0]
+        same = self.numbers[self.rows][:, None] == tokens[:, :, None]
+        attention = np.where(same, self.outputs[ATTENTION][self.index, parents], -1)  # B x n x S
+        mass = attention.sum(axis=2, where=same)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_copied = np.log(mass) - np.logaddexp(0, gate)
+            share = log_copied - (totals - self.arrays["totals"][self.index, parents])
+        unknown = (tokens == UNKNOWN) | (tokens >= self.vocabulary)
+        copied = same.any(axis=2) & (unknown | (share > np.log(0.5)))
+        return np.where(copied, attention.argmax(axis=2), -1)
 
     def _grow(self) -> None:
         """Double the capacity of the caches."""
@@ -452,6 +490,7 @@ class _Batch:
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
         self.total_log, self.unknown_log = self.total_log[:, kept], self.unknown_log[:, kept]
+        self.copied_log = self.copied_log[:, kept]
         if self.unknown is not None:
             self.unknown.keep(kept)
         if self.history is not None:
@@ -485,11 +524,6 @@ class _Unknown:
     def keep(self, kept: np.ndarray) -> None:
         """Keep only these sentences."""
         self.counts, self.at = self.counts[kept], self.at[kept]
-
-    def attention(self, beam: int) -> np.ndarray:
-        """A new array for the attention that copies, B x n x S."""
-        sentences, length = self.at.shape[:2]
-        return np.empty((sentences, beam, length), np.float32)
 
     def divide(self, outputs: Dict[str, np.ndarray]) -> Candidates:
         """Totals, tokens and parents of the candidates of a step, the best first."""

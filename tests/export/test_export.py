@@ -16,6 +16,7 @@ from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
+from fairseq_plugins.generation.copied import find_copied
 from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
@@ -192,7 +193,14 @@ def assert_unknown_subwords_are_written(model, task, exported, sources):
         expected = generator.generate([model], sample, **more)
         wanted = [Source(s, most, *prefixes[n : n + 1]) for n, s in enumerate(sources)]
         options = Options(nbest=5, no_repeat_ngram=size)
-        for ours, theirs in zip(search(exported, wanted, options), expected):
+        best = [theirs[0]["tokens"] for theirs in expected]
+        copied = find_copied(model, net_input, best, tokens)
+        assert {place is None for places in copied for place in places[:-1]} == {True, False}
+        without = search(exported, wanted, options)
+        found = search(exported, wanted, options, copied=True)
+        for ours, theirs, places, same in zip(found, expected, copied, without, strict=True):
+            assert ours[0].copied == places[:-1]  # without the end symbol
+            assert [h._replace(copied=[]) for h in ours] == same
             assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
             for a, b in zip(ours, theirs):
                 assert a.token_scores == pytest.approx(b["positional_scores"].tolist(), abs=1e-4)

@@ -265,7 +265,7 @@ def test_sampling_among_more_words_than_there_are(exported):
 def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
     sizes = []
 
-    def search(export, batch, options):
+    def search(export, batch, options, copied):
         sizes.append(len(batch))
         return [[Hypothesis([4], 0.0, [0.0])] for _ in batch]
 
@@ -276,7 +276,7 @@ def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
 
 def test_a_search_that_finds_nothing_is_refused(exported, monkeypatch):
     summarizer = Summarizer(exported.folder, min_length=3)
-    monkeypatch.setattr(engine, "search", lambda export, batch, options: [[] for _ in batch])
+    monkeypatch.setattr(engine, "search", lambda *arguments: [[] for _ in arguments[1]])
     message = r"allow no output for a text: give a smaller --min-len \(it is 3\)"
     with pytest.raises(ConfigurationError, match=message):
         summarizer.summarize(["a b"])
