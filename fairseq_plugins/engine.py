@@ -9,6 +9,7 @@ from typing import (
     Dict,
     List,
     NamedTuple,
+    NoReturn,
     Optional,
     Protocol,
     Sequence,
@@ -155,6 +156,14 @@ class ClassEngine(Protocol):
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """The probabilities of the classes, an array B x classes, for numbers of tokens."""
+
+
+def refuse_pickling(loaded: object) -> NoReturn:
+    """The `__reduce__` of a class that holds an engine."""
+    raise TypeError(
+        f"a {type(loaded).__name__} holds a loaded model and cannot be pickled: make one in each "
+        "process, such as in the initializer of a multiprocessing.Pool"
+    )
 
 
 def open_engine(

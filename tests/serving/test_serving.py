@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from fairseq_plugins import commands, workers
+from fairseq_plugins import Classifier, commands, workers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.serving import Scored, Summarizer, Translator, engine
@@ -490,3 +491,9 @@ def test_overwritten_symbols_of_a_dictionary(tmp_path):
     dictionary = Dictionary(path)
     assert dictionary.words[4:] == ["a", "<unk>", "b"]
     assert dictionary.encode(["<unk>", "zzz", "b"]) == [5, 3, 6, 2]
+
+
+def test_a_loaded_model_tells_that_it_cannot_be_pickled():
+    for kind in (Classifier, Summarizer, Translator):
+        with pytest.raises(TypeError, match=f"a {kind.__name__} holds a loaded model"):
+            pickle.dumps(kind.__new__(kind))
