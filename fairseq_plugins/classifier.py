@@ -6,7 +6,7 @@ Classifier("runs/imdb").classify(["What a film!"])
 import functools
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from fairseq_plugins.engine import ClassEngine, Place, open_classifier, refuse_pickling
+from fairseq_plugins.engine import ClassEngine, Place, open_classifier
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import listed
@@ -41,8 +41,6 @@ class Classifier:
         ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
             data do not match.
     """
-
-    __reduce__ = refuse_pickling
 
     def __init__(
         self,

@@ -158,10 +158,10 @@ class ClassEngine(Protocol):
         """The probabilities of the classes, an array B x classes, for numbers of tokens."""
 
 
-def refuse_pickling(loaded: object) -> NoReturn:
-    """The `__reduce__` of a class that holds an engine."""
+def refuse_pickling(engine: object) -> NoReturn:
+    """The `__reduce__` of an engine."""
     raise TypeError(
-        f"a {type(loaded).__name__} holds a loaded model and cannot be pickled: make one in each "
+        "a loaded model cannot be pickled: make the Translator, Summarizer or Classifier in each "
         "process, such as in the initializer of a multiprocessing.Pool"
     )
 

@@ -6,15 +6,7 @@ Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].sum
 import warnings
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from fairseq_plugins.engine import (
-    Engine,
-    Place,
-    Progress,
-    Request,
-    open_engine,
-    refuse_pickling,
-    search,
-)
+from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
@@ -51,8 +43,6 @@ class Summarizer:
     """
 
     wants_copied = False
-
-    __reduce__ = refuse_pickling
 
     def __init__(
         self,

@@ -5,15 +5,7 @@ Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from fairseq_plugins.engine import (
-    Engine,
-    Place,
-    Progress,
-    Request,
-    open_engine,
-    refuse_pickling,
-    search,
-)
+from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
 
@@ -49,8 +41,6 @@ class Translator:
     Raises:
         ConfigurationError: as `engine.open_engine`, or the model summarizes.
     """
-
-    __reduce__ = refuse_pickling
 
     def __init__(
         self,

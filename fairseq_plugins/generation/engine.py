@@ -14,7 +14,7 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import Done, Limit, Options, Place, Request
+from fairseq_plugins.engine import Done, Limit, Options, Place, Request, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
@@ -79,6 +79,8 @@ class TrainedModel:
     """
 
     tells_copied = True  # in an ensemble, by the first model
+
+    __reduce__ = refuse_pickling
 
     def __init__(
         self,
@@ -249,6 +251,8 @@ class TrainedClassifier:
     """
 
     pair_bytes = 0
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, name: str, folder: Path, model: Any, task: Any, cpu: bool):
         cfg, dictionary = task.cfg, task.label_dictionary

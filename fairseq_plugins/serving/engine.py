@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from fairseq_plugins.engine import Done, Limit, Options, Request
+from fairseq_plugins.engine import Done, Limit, Options, Request, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, subword_models
 from fairseq_plugins.text.processing import Processor
@@ -39,6 +39,8 @@ class ExportedModel:
     Raises:
         ConfigurationError: the folder cannot be read, or an option is invalid.
     """
+
+    __reduce__ = refuse_pickling
 
     def __init__(
         self, folder: Path, threads: int, max_tokens: int, shortlist: bool, options: Options
@@ -136,6 +138,8 @@ class ExportedClassifier(Folder):
     """
 
     classifies = True
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
         super().__init__(folder)

@@ -1,5 +1,6 @@
 """Folders, good and bad, and what is imported to read them."""
 
+import copy
 import json
 import os
 import pickle
@@ -14,9 +15,10 @@ from unittest import mock
 
 import pytest
 
-from fairseq_plugins import Classifier, commands, workers
+from fairseq_plugins import commands, workers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
+from fairseq_plugins.generation import engine as torch_engine
 from fairseq_plugins.serving import Scored, Summarizer, Translator, engine
 from fairseq_plugins.serving.folder import Dictionary, Export
 from fairseq_plugins.serving.search import Hypothesis
@@ -493,7 +495,12 @@ def test_overwritten_symbols_of_a_dictionary(tmp_path):
     assert dictionary.encode(["<unk>", "zzz", "b"]) == [5, 3, 6, 2]
 
 
-def test_a_loaded_model_tells_that_it_cannot_be_pickled():
-    for kind in (Classifier, Summarizer, Translator):
-        with pytest.raises(TypeError, match=f"a {kind.__name__} holds a loaded model"):
+def test_a_loaded_model_cannot_be_pickled_but_copied(exported):
+    translator = Translator(exported.folder)
+    with pytest.raises(TypeError, match="a loaded model cannot be pickled: make the Translator"):
+        pickle.dumps(translator)
+    assert copy.copy(translator).translate(["a b c"]) == translator.translate(["a b c"])
+    others = engine.ExportedClassifier, torch_engine.TrainedModel, torch_engine.TrainedClassifier
+    for kind in others:
+        with pytest.raises(TypeError, match="a loaded model cannot be pickled"):
             pickle.dumps(kind.__new__(kind))
