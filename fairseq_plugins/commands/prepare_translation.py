@@ -81,8 +81,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_flag(parser, "--lowercase", "lower-case everything")
     add_number(
-        parser, "--max-words", "skip training pairs with more words on a side", limits.max_words
-    )
+        parser, "--max-words", "skip training pairs with more words on a side; without spaces two "
+        "Chinese or Japanese characters count as one, and four letters of Thai, Lao, Khmer, "
+        "Burmese and Tibetan", limits.max_words,
+    )  # fmt: skip
     add_number(
         parser, "--max-ratio", "skip training pairs with one side more than R times as long",
         limits.max_ratio, 1, float, metavar="R",

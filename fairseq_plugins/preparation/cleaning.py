@@ -12,8 +12,8 @@ LONGEST_WORD = 1000  # characters; Moses removes pairs with a longer word
 class Limits(NamedTuple):
     """The limits for a sentence pair, in words.
 
-    Spaces separate them. In scripts without spaces, see `separate_unspaced`, unless the text was
-    tokenised before.
+    Spaces separate them. In scripts without spaces they are counted as in `separate_unspaced`,
+    unless the text was tokenised before.
     """
 
     min_words: int = 1

@@ -36,7 +36,7 @@ _LETTERS = "\u0e00-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
 # Japanese syllables and Chinese characters
 _CHARACTERS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _UNSPACED = re.compile(f"[{_LETTERS}{_CHARACTERS}]")
-_WORD = re.compile(f"[{_LETTERS}]{{1,4}}|[{_CHARACTERS}]")
+_WORD = re.compile(f"[{_LETTERS}]{{1,4}}|[{_CHARACTERS}]{{1,2}}")
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:
@@ -51,7 +51,8 @@ def is_unspaced(lines: Iterable[str]) -> bool:
 def separate_unspaced(text: str) -> str:
     """Separate about as many words by spaces as a text in a script without spaces has.
 
-    Each Chinese or Japanese character counts as a word, and so do four letters of other scripts.
+    Up to two adjacent Chinese or Japanese characters count as a word, and so do up to four letters
+    of other scripts: about the lengths of their words, so text with spaces keeps its count.
     """
     return _WORD.sub(r" \g<0> ", text)
 

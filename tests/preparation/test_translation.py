@@ -285,13 +285,37 @@ def test_text_without_spaces_tells_the_option(run, corpus, capsys):
 ZH, TH = "\u6211\u559c\u6b22\u82f9\u679c", "\u0e09\u0e31\u0e19\u0e0a\u0e2d\u0e1a\u0e01\u0e34"
 
 
-@pytest.mark.parametrize("text", [ZH, TH + TH + TH[:4], f"{ZH[:2]}, I like"])
-def test_text_without_spaces_has_words(text):
-    assert Limits().reason_against(text, "I like red apples very") is None
-    assert Limits().reason_against("I like red apples very", text) is None
-    uneven = Limits().reason_against(text, "I like red apples very", tokenised_before=True)
+@pytest.mark.parametrize(
+    "text, english",
+    [
+        ("我喜欢苹果。", "I like apples."),
+        (
+            "我们今天去北京大学图书馆看书。",
+            "We are going to read in the library of Peking University.",
+        ),
+        (
+            "这个城市的公共交通系统需要更多的投资和更好的管理。",
+            "This city's public transport system needs more investment and better management.",
+        ),
+        (
+            "私は昨日友達と一緒に映画を見に行きました。",
+            "I went to see a movie with my friends yesterday.",
+        ),
+        (TH + TH + TH[:4], "I like red apples very much"),
+        (f"{ZH[:2]}, I like", "I like red apples very"),
+    ],
+)
+def test_text_without_spaces_has_words(text, english):
+    assert Limits().reason_against(text, english) is None
+    assert Limits().reason_against(english, text) is None
+    uneven = Limits().reason_against(text, english, tokenised_before=True)
     assert uneven == "one side more than 1.5 times as long"
     assert "more than 175 words" == Limits().reason_against(text * 60, "x " * 175)
+
+
+def test_chinese_words_between_spaces_stay_about_as_many():
+    spaced, english = "我们 今天 去 北京大学 图书馆", "We go to the library today"
+    assert Limits().reason_against(spaced, english) is None
 
 
 def test_pairs_of_text_without_spaces_are_kept(run, corpus):
