@@ -1,6 +1,7 @@
-"""Every option of a command reaches what the command calls: an ignored one fails here.
+"""Options of the commands imported here reach what the command calls: an ignored one fails.
 
 Many change nothing that another test sees: batches, processes, threads, a GPU that is not there.
+Those of commands in `HELD_ELSEWHERE` have other tests, and so have those of the laboratory.
 """
 
 import argparse
@@ -10,8 +11,10 @@ from unittest import mock
 import pytest
 
 from fairseq_plugins.commands import (
+    FOLDERS,
     average,
     classify,
+    commands,
     distill,
     evaluate,
     export,
@@ -33,6 +36,22 @@ from fairseq_plugins.preparation.translation import read_text
 from fairseq_plugins.training import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
+HELD_ELSEWHERE = {
+    "prepare-bidirectional": "preparation/test_bidirectional.py",
+    "train": "training/test_planning.py",
+}
+COVERED = [
+    average, classify, distill, evaluate, export, prepare_classification, prepare_cnn_dm,
+    prepare_iwslt14, prepare_summarization, prepare_translation, summarize, translate,
+]  # fmt: skip
+
+
+def test_each_command_of_the_product_is_here_or_held_elsewhere():
+    product = [name for name, path in commands().items() if path.parent == FOLDERS[0]]
+    here = [module.__name__.rpartition(".")[2].replace("_", "-") for module in COVERED]
+    assert sorted(product) == sorted([*here, *HELD_ELSEWHERE])
+    tests = Path(__file__).parent.parent
+    assert all((tests / path).is_file() for path in HELD_ELSEWHERE.values())
 
 
 class Reached(Exception):
@@ -81,7 +100,7 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
     "main, engine, more, options, elsewhere",
     [
         (translate.main, "translator", ["--nbest", 2, "--json"], {"nbest": 2}, "prefixes"),
-        (summarize.main, "summarizer", [], {}, "documents json"),
+        (summarize.main, "summarizer", ["--nbest", 2, "--json"], {"nbest": 2}, "documents"),
     ],
 )
 def test_translate_and_summarize(main, engine, more, options, elsewhere, calls_of):
