@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED
+from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
 from fairseq_plugins.evaluation.evaluate import TEST_SETS
 from fairseq_plugins.evaluation.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
@@ -92,7 +92,7 @@ class Recommendations(Predicted):
         means = [
             values[random.randint(self.total, size=self.total)].mean(axis=0) for _ in range(SAMPLES)
         ]
-        low, high = np.percentile(means, [2.5, 97.5], axis=0)
+        low, high = interval(np.array(means))
         return {
             name: {
                 "score": float(values[:, n].mean()),
