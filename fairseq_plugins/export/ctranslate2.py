@@ -57,7 +57,7 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
             return spec
 
     model.requires_grad_(False)
-    del encoder.layers  # a module takes no other kind of layers in their place
+    del encoder.layers  # nn.Module refuses a plain list in place of a submodule
     encoder.layers = layers
     with torch.no_grad():
         converter.set_transformer_encoder(spec.encoder, encoder)
