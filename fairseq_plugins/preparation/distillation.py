@@ -242,7 +242,7 @@ class Pairs:
         return Verdict(nearest + 1, texts[0].problem, counts[0], counts[nearest])
 
     def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
-        """Why preparation would skip a pair (in all forms) today; None to keep it."""
+        """Why this release would not prepare a pair (in all forms); None to keep it."""
         before = self.settings.tokenised_before
         return Limits.of(self.stored).reason_against(source[-1], target[-1], before)
 
