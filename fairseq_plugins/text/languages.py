@@ -52,7 +52,7 @@ def separate_unspaced(text: str) -> str:
     """Separate about as many words by spaces as a text in a script without spaces has.
 
     Up to two adjacent Chinese or Japanese characters count as a word, and so do up to four letters
-    of other scripts: about the lengths of their words, so text with spaces has about as many as before.
+    of other scripts: about the lengths of their words, so text with spaces has hardly more.
     """
     return _WORD.sub(r" \g<0> ", text)
 
