@@ -171,7 +171,7 @@ class FlatOptimizer(FairseqOptimizer):
         for name, flat in zip(MOMENTS, self.moments):
             for state, view in zip(self.states, views(flat, self.masters)):
                 if name in state:
-                    view.copy_(state[name])
+                    view.copy_(state[name].reshape_as(view))  # copy_ alone would broadcast
                 state[name] = view
                 state.setdefault("step", 0)
         self.first_view = self.states[0][MOMENTS[0]]

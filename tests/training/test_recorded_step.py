@@ -344,6 +344,15 @@ def test_the_flat_adam_is_fairseqs(dtype, tolerance):
         assert_close(other["exp_avg_sq"], one["exp_avg_sq"], "moment", tolerance)
 
 
+def test_a_moment_of_another_size_is_refused():
+    parameters = [torch.nn.Parameter(torch.ones(2, 3))]
+    flat = FlatOptimizer(Inner(parameters), parameters)
+    moments = {"step": 1, "exp_avg": torch.ones(3), "exp_avg_sq": torch.ones(3)}
+    flat.optimizer.state[parameters[0]] = moments
+    with pytest.raises(RuntimeError, match="invalid for input of size 3"):
+        flat.step()
+
+
 def test_norm_and_clipping_are_fairseqs():
     parameters = [torch.nn.Parameter(torch.randn(n, dtype=torch.float64)) for n in (4, 7)]
     flat = FlatOptimizer(Inner(parameters), parameters)
