@@ -20,10 +20,20 @@ from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, flag
 
+# the programs of fairseq without a default size of batches
+WITHOUT_SIZE = ("train", "hydra_train", "validate")
 # the options for the file of a --bpe
 FILES_OF_BPE = {
     "sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes", "fastbpe": "bpe_codes",
 }  # fmt: skip
+
+
+class MissingCheckpoint(ConfigurationError, FileNotFoundError):
+    """A checkpoint that does not exist."""
+
+
+class UnusableFolder(ConfigurationError, OSError):
+    """A --save-dir that cannot be written."""
 
 
 def is_given(option: str, words: Optional[List[str]]) -> bool:
@@ -133,7 +143,8 @@ def name_missing_files() -> None:
         if getattr(given, "path", "") is None:
             raise ConfigurationError("give the checkpoint of a model: --path FILE")
         asked = {"input": getattr(given, "input", "-")}
-        if hasattr(given, "path") and getattr(given, "bpe", None) in FILES_OF_BPE:
+        builds_bpe = hasattr(given, "beam")  # only the commands that search do
+        if builds_bpe and getattr(given, "bpe", None) in FILES_OF_BPE:
             name = FILES_OF_BPE[given.bpe]
             asked[name] = getattr(given, name, None)
             if asked[name] in (None, "???"):
@@ -157,7 +168,7 @@ def name_missing_checkpoints() -> None:
             if not str(error).startswith(missing):
                 raise
             name = str(error)[len(missing) :]
-            raise ConfigurationError(
+            raise MissingCheckpoint(
                 f"checkpoint {name} does not exist: correct the path, or wait until the training "
                 "has written it"
             ) from None
@@ -167,8 +178,8 @@ def name_missing_checkpoints() -> None:
         try:
             return original(*args, **kw)
         except ValueError as error:
-            if not str(error).startswith("--finetune-from-model"):
-                raise
+            if not re.fullmatch("--finetune-from-model .* does not exist", str(error)):
+                raise  # the other errors that begin so are about options that exclude each other
             raise ConfigurationError(f"{error}: correct or remove it") from None
 
     @around(checkpoint_utils, "verify_checkpoint_directory")
@@ -176,7 +187,7 @@ def name_missing_checkpoints() -> None:
         try:
             original(save_dir)
         except OSError as error:
-            raise ConfigurationError(
+            raise UnusableFolder(
                 f"--save-dir {save_dir} cannot be written: {error.strerror}: choose another folder"
             ) from None
 
@@ -186,8 +197,9 @@ def require_a_size_of_batches() -> None:
 
     @around(distributed_utils, "call_main")
     def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
-        # the other programs have a default
-        needed = Path(main.__code__.co_filename).stem in ("train", "hydra_train", "validate")
+        # by the file, as `python -m` names every module __main__; a partial has no code
+        file = Path(getattr(getattr(main, "__code__", None), "co_filename", ""))
+        needed = file.parent.name == "fairseq_cli" and file.stem in WITHOUT_SIZE
         if needed and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
             raise ConfigurationError("give the size of batches: --max-tokens N or --batch-size N")
         return original(cfg, main, **kwargs)

@@ -1,14 +1,17 @@
 """Repairs of command-line options."""
 
+import functools
 import logging
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import options
+from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import command_line
@@ -49,6 +52,8 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
         return re.search(r"\| loss ([\d.]+)", run_validate(*words, *more).output).group(1)
 
     assert loss() == loss("--task", "translation")
+    for bpe in ("sentencepiece", "subword_nmt", "fastbpe"):  # without its file: it is not built
+        assert loss() == loss("--bpe", bpe)
 
 
 def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_process):
@@ -117,6 +122,41 @@ def test_what_a_command_lacks_is_one_line(
     with pytest.raises(ConfigurationError) as error:
         run(toy_data.bin, *words, "--cpu")
     assert told in str(error.value)
+
+
+def test_from_python_a_missing_file_is_an_error_of_the_system():
+    with pytest.raises(OSError, match="^checkpoint none.pt does not exist") as error:
+        checkpoint_utils.load_model_ensemble(["none.pt"])
+    assert isinstance(error.value, ConfigurationError)
+    with pytest.raises(OSError, match="^--save-dir /dev/null/x cannot be written") as error:
+        checkpoint_utils.verify_checkpoint_directory("/dev/null/x")
+    assert isinstance(error.value, ConfigurationError)
+
+
+def test_options_that_exclude_each_other_keep_fairseqs_error(monkeypatch, tmp_path):
+    cfg = convert_namespace_to_omegaconf(parsed(monkeypatch))
+    cfg.checkpoint.save_dir = str(tmp_path)
+    cfg.checkpoint.finetune_from_model = "a.pt"
+    cfg.checkpoint.restore_file = str(tmp_path / "b.pt")
+    (tmp_path / "b.pt").touch()
+    trainer = SimpleNamespace(
+        checkpoint_suffix="", data_parallel_rank=0, data_parallel_world_size=1
+    )
+    with pytest.raises(ValueError, match="can not be specified together") as error:
+        checkpoint_utils.load_checkpoint(cfg.checkpoint, trainer)
+    assert not isinstance(error.value, ConfigurationError)
+
+
+def test_only_fairseqs_own_programs_must_have_a_size_of_batches(tmp_path, monkeypatch):
+    cfg = convert_namespace_to_omegaconf(parsed(monkeypatch))
+    cfg.distributed_training.distributed_world_size = 1
+    own: dict = {}
+    text = "def main(cfg, called):\n    called.append(cfg)\n"
+    exec(compile(text, str(tmp_path / "train.py"), "exec"), own)
+    called: list = []
+    distributed_utils.call_main(cfg, own["main"], called=called)
+    distributed_utils.call_main(cfg, functools.partial(own["main"], called=called))
+    assert called == [cfg, cfg]
 
 
 def test_a_link_of_another_name_is_refused_in_one_line(toy_data, tmp_path, run_process):
