@@ -3,6 +3,7 @@
 A place is a checkpoint, or the folder of a training (`--save-dir`).
 """
 
+import contextlib
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -84,15 +85,15 @@ def load_models(
         check_architecture(f"{option} {path}", state)
         trainings.append(training_of(state))
     if data is None:
-        data = trained_on(trainings[0].task)
-        if not data.is_dir():
-            found = find_data(Path(paths[0]), trainings[0])
-            if found is None:
-                raise ConfigurationError(
-                    f"the model was trained on {data}, which is missing: give the prepared folder "
-                    "with --data"
-                )
-            data, overrides["data"] = found, str(found)
+        named = trained_on(trainings[0].task)
+        data = find_data(Path(paths[0]), trainings[0])
+        if data is None:
+            raise ConfigurationError(
+                f"the model was trained on {named}, which is missing: give the prepared folder "
+                "with --data"
+            )
+        if data != named:
+            overrides["data"] = str(data)
     else:
         overrides["data"] = str(data)
     if not dictionaries(Path(data)):
@@ -173,14 +174,18 @@ def trained_on(task: Any) -> Path:
 
 
 def find_data(checkpoint: Path, training: Training) -> Optional[Path]:
-    """The prepared folder of a training that named it relative to another working directory.
+    """The prepared folder of a training; None if it is missing.
 
-    It is looked for in the folders above the checkpoint, and must have the training's words.
+    If the training named it relative to another working directory, it is looked for in the folders
+    above the checkpoint, and must have the training's words.
     """
-    for parent in checkpoint.resolve().parents:
-        folder = parent / trained_on(training.task)
-        if training.words and training.words.items() <= digests_of_words(folder).items():
-            return folder
+    named = trained_on(training.task)
+    if named.is_dir():
+        return named
+    for parent in checkpoint.resolve().parents if training.words else ():
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # another folder of this name
+            if training.words.items() <= digests_of_words(parent / named).items():
+                return parent / named
     return None
 
 

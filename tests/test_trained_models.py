@@ -60,5 +60,6 @@ def test_data_is_found_from_another_working_directory(tiny_checkpoint, toy_data,
     data = shutil.copytree(toy_data.bin, tmp_path / "project" / "data" / "toy")
     found, _, _, task = load_models([str(checkpoint)], None)
     assert found == data and task.cfg.data == str(data)
-    (data / "dict.src.txt").write_text("other 1\n")  # not the words of the training
-    assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
+    for other in (b"other 1\n", b"\xff 1\n"):  # not the words of the training, not UTF-8
+        (data / "dict.src.txt").write_bytes(other)
+        assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"

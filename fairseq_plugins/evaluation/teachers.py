@@ -214,10 +214,11 @@ def _of_checkpoints(paths: List[Path], prepared: Prepared, option: str) -> _Mode
     words = map(trained_models.words_of, trainings)
     if not any(differing(each, prepared.words) for each in words):
         return _Models(paths, paths, str(data), prepared.processing, direction)
-    folder = trained_models.trained_on(trainings[0].task)
-    if not folder.is_dir():
+    folder = trained_models.find_data(paths[0], trainings[0])
+    if folder is None:
+        named = trained_models.trained_on(trainings[0].task)
         raise ConfigurationError(
-            f"{option} {paths[0]} has other dictionaries than {data}, and {folder}, which it was "
+            f"{option} {paths[0]} has other dictionaries than {data}, and {named}, which it was "
             "trained on, is not there: restore that, or let an export of it teach"
         )
     return _Models(paths, paths, None, Prepared(folder).processing, direction)

@@ -372,6 +372,21 @@ def test_a_teacher_may_have_other_subwords(kept, small, tmp_path):
     assert [line.replace("@@ ", "") for line in pieces] == expected
 
 
+def test_a_teacher_finds_its_data_from_another_working_directory(kept, run, small, tmp_path):
+    data = shutil.copytree(kept / "translation_bpe/data", tmp_path / "project/data/bpe")
+    state = averaging.load(run / "checkpoint_last.pt")
+    state["cfg"]["task"]["data"], state[WORDS] = "data/bpe", digests_of_words(data)
+    (tmp_path / "project/run").mkdir()
+    teacher = tmp_path / "project/run/checkpoint_best.pt"
+    torch.save(state, teacher)
+    other = shutil.copytree(small, tmp_path / "other")
+    with open(other / "dict.de.txt", "a", encoding="utf-8") as words:
+        words.write("another 1\n")
+    new = distilled(other, teacher, "--out", tmp_path / "new")
+    german = lines_of(small / "text/raw/train.de")
+    assert lines_of(new / "text/raw/train.en") == Translator(teacher, cpu=True).translate(german)
+
+
 def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
     other = averaging.load(run / "checkpoint_last.pt")
     generator = torch.Generator().manual_seed(1)
