@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from abc import ABC, abstractmethod
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -275,7 +276,7 @@ def _write(lines: Sequence[str], count: int) -> List[List[Written]]:
     return _teacher.write(lines, count)
 
 
-class _Teacher:
+class _Teacher(ABC):
     """A loaded teacher.
 
     Attributes:
@@ -287,13 +288,13 @@ class _Teacher:
     not_recorded: Dict[str, Any] = {}
     model: Any
 
+    @abstractmethod
     def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
         """Up to `count` outputs for each line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, pieces: str) -> str:
         """The `Written.text` of an output."""
-        raise NotImplementedError
 
     def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
         """See `Teachers.write`."""
