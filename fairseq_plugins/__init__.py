@@ -12,8 +12,9 @@ import importlib
 import importlib.util
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import ConfigurationError, show_configuration_errors_in_one_line
 from fairseq_plugins.importing import watch_imports

@@ -3,8 +3,9 @@
 import argparse
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, NoReturn
 
 from fairseq_plugins.errors import ConfigurationError, allowed
 
@@ -16,7 +17,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
 
 
-def parser_of(command: str, description: Optional[str], **how: Any) -> Parser:
+def parser_of(command: str, description: str | None, **how: Any) -> Parser:
     """The parser of a command.
 
     Args:
@@ -36,7 +37,7 @@ def add_number(
     parser: Any,
     option: str,
     text: str,
-    default: Optional[float] = None,
+    default: float | None = None,
     least: float = 1,
     kind: Callable[[str], Any] = int,
     most: float = math.inf,

@@ -4,7 +4,8 @@ Classifier("runs/imdb").classify(["What a film!"])
 """
 
 import functools
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from fairseq_plugins.engine import ClassEngine, Place, open_classifier
 from fairseq_plugins.progress import progress_bar
@@ -44,8 +45,8 @@ class Classifier:
 
     def __init__(
         self,
-        model: Union[ClassEngine, Place],
-        data: Optional[Place] = None,
+        model: ClassEngine | Place,
+        data: Place | None = None,
         cpu: bool = False,
         max_tokens: int = 16384,
         progress: bool = False,
@@ -54,11 +55,11 @@ class Classifier:
         self.engine = open_classifier(model, data, cpu, threads)
         self.labels = self.engine.labels
         self.max_tokens, self.progress = max_tokens, progress
-        self.cut: List[int] = []
-        self.empty: List[int] = []
+        self.cut: list[int] = []
+        self.empty: list[int] = []
         self._texts = 0
 
-    def classify(self, texts: Iterable[str]) -> List[Prediction]:
+    def classify(self, texts: Iterable[str]) -> list[Prediction]:
         """Classify raw texts; one prediction per text, in the order of the texts.
 
         Raises:
@@ -86,18 +87,18 @@ class Classifier:
         return self._reading[1]
 
     @functools.cached_property
-    def _reading(self) -> Tuple[Cut, int]:
+    def _reading(self) -> tuple[Cut, int]:
         """The function that converts a text to tokens, and how many tokens are read."""
         cut, kept = load_cut(self.engine.folder)
         longest = self.engine.max_source
         return cut, longest if kept is None else min(longest, kept)
 
-    def classify_pieces(self, texts: Iterable[Sequence[str]]) -> List[Prediction]:
+    def classify_pieces(self, texts: Iterable[Sequence[str]]) -> list[Prediction]:
         """Classify texts that are tokens already; one prediction per text, in their order."""
         engine = self.engine
         start = [] if engine.start is None else [engine.start]
         tokens = [(start + engine.numbers(text))[: engine.max_positions] for text in texts]
-        found: List[Prediction] = [Prediction("", 0.0)] * len(tokens)
+        found: list[Prediction] = [Prediction("", 0.0)] * len(tokens)
         lengths = [len(text) for text in tokens]
         sizes = [engine.pair_bytes * length**2 for length in lengths]
         batches = fill_batches(lengths, self.max_tokens, sizes=sizes)

@@ -2,21 +2,9 @@
 
 import math
 import numbers
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    List,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-    Union,
-    runtime_checkable,
-)
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
@@ -28,9 +16,9 @@ LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this powe
 LEAST = {  # of the whole numbers among the options of the search
     "beam": 1, "nbest": 1, "min_len": 0, "no_repeat_ngram": 0, "sampling_topk": 0, "seed": 0
 }  # fmt: skip
-Place = Union[str, Path]
+Place = str | Path
 # whether to show a bar on stderr, or a function called with the number of texts of each batch
-Progress = Union[bool, Callable[[int], Any]]
+Progress = bool | Callable[[int], Any]
 Limit = Callable[[int], int]  # maps the tokens of a source to the maximum subwords to write
 Done = Callable[[int], Any]  # called with the number of sources of each finished batch
 
@@ -115,7 +103,7 @@ class Engine(Protocol):
 
     def search(
         self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
-    ) -> List[List[Output]]:
+    ) -> list[list[Output]]:
         """Up to `count` hypotheses for each request, the best first.
 
         Args:
@@ -145,13 +133,13 @@ class ClassEngine(Protocol):
 
     name: str
     folder: Path
-    labels: List[str]
-    start: Optional[int]
+    labels: list[str]
+    start: int | None
     max_source: int
     max_positions: int
     pair_bytes: int
 
-    def numbers(self, pieces: Sequence[str]) -> List[int]:
+    def numbers(self, pieces: Sequence[str]) -> list[int]:
         """The numbers of tokens in the dictionary, with the end symbol."""
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
@@ -167,8 +155,8 @@ def refuse_pickling(engine: object) -> NoReturn:
 
 
 def open_engine(
-    models: Union[Engine, Place, Sequence[Place]],
-    data: Optional[Place] = None,
+    models: Engine | Place | Sequence[Place],
+    data: Place | None = None,
     cpu: bool = False,
     fp16: bool = False,
     int8: bool = False,
@@ -216,8 +204,8 @@ def open_engine(
 
 
 def open_classifier(
-    model: Union[ClassEngine, Place],
-    data: Optional[Place] = None,
+    model: ClassEngine | Place,
+    data: Place | None = None,
     cpu: bool = False,
     threads: int = 1,
 ) -> ClassEngine:
@@ -235,12 +223,12 @@ def open_classifier(
 
 
 def find_models(
-    models: Union[Place, Sequence[Place]],
+    models: Place | Sequence[Place],
     threads: int,
-    of_checkpoints: Dict[str, Any],
-    of_exports: Dict[str, Any],
+    of_checkpoints: dict[str, Any],
+    of_exports: dict[str, Any],
     option: str = "--model",
-) -> Tuple[List[Path], bool]:
+) -> tuple[list[Path], bool]:
     """Where the models are, and whether they are an export; otherwise fairseq is made ready.
 
     Args:
@@ -290,7 +278,7 @@ def search(
     count: int,
     progress: Progress,
     copied: bool = False,
-) -> List[List[Output]]:
+) -> list[list[Output]]:
     """`Engine.search` with progress."""
     with progress_bar(description="done", total=len(requests), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update

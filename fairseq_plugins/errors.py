@@ -4,9 +4,10 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterable, List, Optional, Type
+from typing import Any
 
 # how fairseq-train ends on request: its exit status, and a line of its log on each machine
 TERMINATED = 128 + signal.SIGTERM
@@ -83,7 +84,7 @@ def check_path(option: str, path: Path, letters: str = os.pathsep) -> None:
             )
 
 
-def nearest(value: int, allowed: List[int]) -> str:
+def nearest(value: int, allowed: list[int]) -> str:
     """The allowed values closest to `value` on either side, for an error message."""
     below = [a for a in allowed if a <= value][-1:]
     above = [a for a in allowed if a > value][:1]
@@ -101,9 +102,7 @@ def show_configuration_errors_in_one_line() -> None:
     """Show a ConfigurationError that ends a program without the traceback."""
     previous = sys.excepthook
 
-    def hook(
-        kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
-    ) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, ConfigurationError):
             print(f"error: {error}", file=sys.stderr)
         else:

@@ -9,12 +9,12 @@ import argparse
 import importlib
 import logging
 import sys
-from typing import Any, List
+from typing import Any
 
 import fairseq_plugins
 
 
-def words_of(program: str) -> List[str]:
+def words_of(program: str) -> list[str]:
     """The words after `python` that run a program of fairseq, such as "train"."""
     if sys.version_info < (3, 14):
         return ["-m", f"fairseq_cli.{program}"]

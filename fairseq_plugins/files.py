@@ -8,24 +8,13 @@ import itertools
 import os
 import stat
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    Callable,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import IO, Any, TypeVar
 
 from fairseq_plugins.errors import ConfigurationError
 
-AnyPath = Union[str, Path]
+AnyPath = str | Path
 T = TypeVar("T")
 
 LONGEST_LINE = 1 << 24  # bytes per line of a user's file; longer lines are never held in memory
@@ -46,7 +35,7 @@ def digest(path: AnyPath, algorithm: str = "sha256") -> str:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def raw_lines(file: IO[bytes]) -> Iterator[Optional[bytes]]:
+def raw_lines(file: IO[bytes]) -> Iterator[bytes | None]:
     """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`."""
     while True:
         line = file.readline(LONGEST_LINE + 1)
@@ -73,7 +62,7 @@ def read_lines(path: AnyPath) -> Iterator[str]:
         yield from decode_lines(file, str(path))
 
 
-def read_input(path: AnyPath) -> Iterator[Optional[str]]:
+def read_input(path: AnyPath) -> Iterator[str | None]:
     """`read_lines` for a user's file, with None for a line over `LONGEST_LINE`."""
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file), 1):
@@ -86,7 +75,7 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         yield decode(line.rstrip(b"\n"), name, number)
 
 
-def read_pairs(source: Path, target: Path) -> Iterator[Tuple[str, str]]:
+def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
     """The lines of two files side by side, as `read_lines` reads them.
 
     Raises:
@@ -95,7 +84,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[Tuple[str, str]]:
     return _side_by_side(source, target, read_lines)
 
 
-def read_input_pairs(source: Path, target: Path) -> Iterator[Tuple[Optional[str], Optional[str]]]:
+def read_input_pairs(source: Path, target: Path) -> Iterator[tuple[str | None, str | None]]:
     """The lines of two files side by side, as `read_input` reads them."""
     return _side_by_side(source, target, read_input)
 
@@ -115,12 +104,12 @@ def count_lines_of(file: IO[bytes]) -> int:
     return count + (last != b"\n")
 
 
-def in_groups(lines: Iterable[T], most: int, size: int) -> Iterator[List[T]]:
+def in_groups(lines: Iterable[T], most: int, size: int) -> Iterator[list[T]]:
     """Lines in groups: a group ends when it has `most` lines, or at least `size` characters.
 
     A line may be text, bytes, None, or a tuple of lines. It is not kept waiting for the next one.
     """
-    group: List[T] = []
+    group: list[T] = []
     characters = 0
     for line in lines:
         group.append(line)
@@ -292,7 +281,7 @@ def decode(line: bytes, name: str, number: int) -> str:
 
 def _side_by_side(
     source: Path, target: Path, read: Callable[[AnyPath], Iterator[T]]
-) -> Iterator[Tuple[T, T]]:
+) -> Iterator[tuple[T, T]]:
     end: Any = object()
     for pair in itertools.zip_longest(read(source), read(target), fillvalue=end):
         if end in pair:

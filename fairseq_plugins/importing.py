@@ -11,9 +11,10 @@ option, so that `import fairseq` fails. Only a program that imports this package
 import functools
 import importlib
 import sys
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, NoneType, UnionType
-from typing import Any, Callable, Optional, Sequence, get_args
+from typing import Any, get_args
 
 FILES = ("fairseq.criterions.sentence_prediction", "fairseq.tasks.audio_classification")
 DEFERRED = ("sklearn", "sklearn.metrics", "scipy", "scipy.stats")
@@ -42,8 +43,8 @@ class Finder:
 
     @staticmethod
     def find_spec(
-        name: str, path: Optional[Sequence[str]] = None, target: Any = None
-    ) -> Optional[ModuleSpec]:
+        name: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path, target) if name in (*FILES, OPTIONS) else None
         if spec is not None and spec.loader is not None:
             change = _read_unions if name == OPTIONS else _defer

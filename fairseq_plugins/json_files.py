@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import written_whole
@@ -16,7 +16,7 @@ def read_json(path: Path) -> Any:
         return None
 
 
-def json_object(option: str, text: Optional[str]) -> Dict[str, Any]:
+def json_object(option: str, text: str | None) -> dict[str, Any]:
     """The value of an option that is a JSON object; empty for an empty text.
 
     Raises:

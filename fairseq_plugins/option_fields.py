@@ -1,7 +1,8 @@
 """Options as fields of a dataclass: each declares its help, default, choices and range once."""
 
+from collections.abc import Iterator
 from dataclasses import Field, field, fields
-from typing import Any, Dict, Iterator, Optional, Type
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 
@@ -9,9 +10,9 @@ from fairseq_plugins.errors import ConfigurationError, check_choice, check_range
 def option(
     default: Any,
     help: str,
-    least: Optional[float] = None,
+    least: float | None = None,
     most: float = 2**20,
-    odd: Optional[bool] = None,
+    odd: bool | None = None,
     **metadata: Any,
 ) -> Any:
     """A field of a FairseqDataclass.
@@ -29,7 +30,7 @@ def option(
     return field(default=default, metadata={"help": help, **limits, **metadata})
 
 
-def options_of(dataclass: Type[Any]) -> Iterator[Field]:
+def options_of(dataclass: type[Any]) -> Iterator[Field]:
     """The fields of a FairseqDataclass that are options."""
     return (each for each in fields(dataclass) if not each.name.startswith("_"))
 
@@ -56,7 +57,7 @@ def check_option(name: str, value: Any, declared: Field) -> None:
         )
 
 
-def checked_options(dataclass: Type[Any], args: Any, prefix: str = "") -> Dict[str, Any]:
+def checked_options(dataclass: type[Any], args: Any, prefix: str = "") -> dict[str, Any]:
     """The values that `args` has for the options of a dataclass, each after `check_option`.
 
     Args:

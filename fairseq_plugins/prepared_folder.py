@@ -2,8 +2,9 @@
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple, Union
+from typing import Any, Union
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -17,7 +18,7 @@ DIGESTS = "sha256"  # in the record: digests of `needed_files`; not in earlier r
 class Prepared:
     """A prepared folder: its record, its words and its subword model, each read once."""
 
-    def __init__(self, folder: Union[str, Path]):
+    def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
     @classmethod
@@ -26,7 +27,7 @@ class Prepared:
         return data if isinstance(data, cls) else cls(data)  # type: ignore[arg-type]
 
     @functools.cached_property
-    def settings(self) -> Dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """See `stored_settings`."""
         return stored_settings(self.folder)
 
@@ -65,7 +66,7 @@ class Prepared:
             ) from None
 
     @property
-    def languages(self) -> Tuple[str, str]:
+    def languages(self) -> tuple[str, str]:
         """Source and target."""
         return self.processing.source_lang, self.processing.target_lang
 
@@ -76,19 +77,19 @@ class Prepared:
         return kind(subword_model(self.folder, kind.file_name))
 
     @functools.cached_property
-    def words(self) -> Dict[str, str]:
+    def words(self) -> dict[str, str]:
         """See `digests_of_words`."""
         return digests_of_words(self.folder)
 
 
-def stored_settings(folder: Path) -> Dict[str, Any]:
+def stored_settings(folder: Path) -> dict[str, Any]:
     """The settings in a folder's record; empty if this package did not prepare the folder."""
     record = read_json(Path(folder) / RECORD)
     found = record.get("settings") if isinstance(record, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def needed_files(folder: Path) -> Dict[str, Path]:
+def needed_files(folder: Path) -> dict[str, Path]:
     """The files of a prepared folder that models and new text need, by relative name."""
     tokens = [path for ending in ("bin", "idx") for path in folder.rglob(f"*.{ending}")]
     found = [*dictionaries(folder), *subword_models(folder), *tokens]
@@ -133,7 +134,7 @@ def subword_model(folder: Path, name: str) -> Path:
 
 
 @functools.lru_cache(maxsize=16)
-def _digests(record: Path, size: int, changed: int) -> Dict[str, str]:
+def _digests(record: Path, size: int, changed: int) -> dict[str, str]:
     """The digests in a record, read again if its size or time has changed."""
     stored = read_json(record)
     found = stored.get(DIGESTS) if isinstance(stored, dict) else None
@@ -146,19 +147,19 @@ def _digest(path: Path, size: int, changed: int) -> str:
     return digest(path)
 
 
-def dictionaries(folder: Path) -> List[Path]:
+def dictionaries(folder: Path) -> list[Path]:
     """The dictionaries in a prepared folder: those of languages, or of texts and labels."""
     places = ("dict.*.txt", "input0/dict.txt", "label/dict.txt")
     return sorted(path for place in places for path in folder.glob(place))
 
 
-def subword_models(folder: Path) -> List[Path]:
+def subword_models(folder: Path) -> list[Path]:
     """The subword model in a prepared folder, if it has one."""
     paths = [folder / kind.file_name for kind in KINDS.values()]
     return [path for path in paths if path.is_file()]
 
 
-def digests_of_words(folder: Path) -> Dict[str, str]:
+def digests_of_words(folder: Path) -> dict[str, str]:
     """The SHA-256 of the words of each dictionary, without their counts, and of the subword model.
 
     Raises:
@@ -177,6 +178,6 @@ def digest_of_words(text: str) -> str:
     return hashlib.sha256(words.encode("utf-8")).hexdigest()
 
 
-def differing(known: Mapping[str, str], here: Mapping[str, str]) -> List[str]:
+def differing(known: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     """The files that both have, with different words; see `digests_of_words`."""
     return [name for name, digest in here.items() if known.get(name, digest) != digest]

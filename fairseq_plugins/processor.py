@@ -2,8 +2,8 @@
 
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
-from typing import FrozenSet, Iterator
 
 CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}
@@ -27,7 +27,7 @@ def name() -> str:
     return next(_values("model name"), "") or platform.processor() or platform.machine()
 
 
-def flags() -> FrozenSet[str]:
+def flags() -> frozenset[str]:
     """Its extensions; empty on other systems."""
     return frozenset(next(_values("flags", "features"), "").split())
 

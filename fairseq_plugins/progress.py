@@ -2,17 +2,18 @@
 
 import contextlib
 import sys
+from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any, Iterable, Optional
+from typing import Any
 
 SECONDS_BETWEEN_LINES = 30.0  # in a log file, which keeps every state of the bar
 
 
 def progress_bar(
-    items: Optional[Iterable[Any]] = None,
+    items: Iterable[Any] | None = None,
     *,
     description: str,
-    total: Optional[int] = None,
+    total: int | None = None,
     show: bool = True,
     **how: Any,
 ) -> Any:

@@ -4,8 +4,9 @@ Nothing here needs torch or fairseq.
 """
 
 import platform
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, ContextManager, Dict, List, Optional
+from typing import IO, Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import read_json, write_json
@@ -31,7 +32,7 @@ class Run:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def checkpoints(self) -> List[Path]:
+    def checkpoints(self) -> list[Path]:
         """All checkpoint files."""
         return list(self.folder.glob("checkpoint*.pt"))
 
@@ -39,7 +40,7 @@ class Run:
         """The log of the training; each of several machines has its own."""
         return self.folder / ("train.log" if nodes == 1 else f"train.{platform.node()}.log")
 
-    def lock(self, work: str, patience: Optional[float] = None) -> ContextManager[IO[str]]:
+    def lock(self, work: str, patience: float | None = None) -> AbstractContextManager[IO[str]]:
         """Work here alone; see `jobs.alone_in`."""
         return alone_in(self.folder, work, patience)
 
@@ -51,7 +52,7 @@ class Run:
     def _finished(self) -> Path:
         return self.folder / "finished"
 
-    def check_same(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+    def check_same(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Refuse to resume with settings that differ from those of the folder's checkpoints.
 
         SHARING and RECORDED are not compared, nor options that only one side has, as with another
@@ -95,16 +96,16 @@ class Run:
             )
         return stored
 
-    def stored(self, name: str) -> Optional[str]:
+    def stored(self, name: str) -> str | None:
         """A setting of the checkpoints; None if there are no checkpoints, or it is unknown."""
         stored = read_json(self._settings) if self.checkpoints() else None
         return stored.get(name) if isinstance(stored, dict) else None
 
-    def store(self, settings: Dict[str, Any]) -> None:
+    def store(self, settings: dict[str, Any]) -> None:
         """Write the settings beside the checkpoints."""
         write_json(self._settings, dict(sorted(settings.items())))
 
-    def mark_finished(self, end: Dict[str, Any]) -> None:
+    def mark_finished(self, end: dict[str, Any]) -> None:
         """Record that the training reached this end."""
         write_json(self._finished, end)
 
@@ -112,7 +113,7 @@ class Run:
         """Forget the end that the training reached, because it continues."""
         self._finished.unlink(missing_ok=True)
 
-    def reached(self, end: Dict[str, Any]) -> bool:
+    def reached(self, end: dict[str, Any]) -> bool:
         """Whether an earlier run reached at least this end; a damaged record does not count."""
         before = read_json(self._finished)
         if not isinstance(before, dict) or set(before) != set(END):

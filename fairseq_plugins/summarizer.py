@@ -4,7 +4,8 @@ Summarizer("runs/fastformer_copy_cnn_dm").summarize(["A long document."])[0].sum
 """
 
 import warnings
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
@@ -46,11 +47,11 @@ class Summarizer:
 
     def __init__(
         self,
-        models: Union[Engine, Place, Sequence[Place]],
-        data: Optional[Place] = None,
+        models: Engine | Place | Sequence[Place],
+        data: Place | None = None,
         *,
         min_length: int = 1,
-        max_length: Optional[int] = None,
+        max_length: int | None = None,
         no_repeat_ngram: int = 3,
         progress: Progress = False,
         **options: Any,
@@ -73,7 +74,7 @@ class Summarizer:
         self.max_length: Callable[[int], int] = lambda source_length: longest
         self._progress, self._nbest = progress, options.get("nbest", 1)
 
-    def summarize(self, documents: Iterable[str], first: int = 0) -> List[Summary]:
+    def summarize(self, documents: Iterable[str], first: int = 0) -> list[Summary]:
         """One summary per document, in order; a document without words has an empty summary.
 
         Args:
@@ -82,13 +83,13 @@ class Summarizer:
         """
         return [best for (best,) in self._summaries(documents, 1, first)]
 
-    def hypotheses(self, documents: Iterable[str], first: int = 0) -> List[List[Summary]]:
+    def hypotheses(self, documents: Iterable[str], first: int = 0) -> list[list[Summary]]:
         """`nbest` summaries per document with scores, the best first; otherwise as `summarize`."""
         return list(self._summaries(documents, self._nbest, first))
 
     def _summaries(
         self, documents: Iterable[str], count: int, first: int
-    ) -> Iterator[List[Summary]]:
+    ) -> Iterator[list[Summary]]:
         tells_copied = self.wants_copied and self.engine.copies and self.engine.tells_copied
         for whole, part, outputs in self.candidates(documents, count, first):
             summaries = []
@@ -102,7 +103,7 @@ class Summarizer:
 
     def candidates(
         self, documents: Iterable[str], count: int, first: int = 0
-    ) -> Iterator[Tuple[int, int, List[Output]]]:
+    ) -> Iterator[tuple[int, int, list[Output]]]:
         """For each document: its number of subwords, how many are read, and the best outputs."""
         lengths, kept = [], []
         for document in listed(documents):

@@ -5,8 +5,9 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 
 import contextlib
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
@@ -55,12 +56,12 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
 
 @only_warnings_of_fairseq()
 def load_models(
-    paths: List[str],
-    data: Optional[Place],
-    classifier: Optional[bool] = False,
+    paths: list[str],
+    data: Place | None,
+    classifier: bool | None = False,
     option: str = "--model",
-    overrides: Optional[Dict[str, Any]] = None,
-) -> Tuple[Path, List[Any], Any, Any]:
+    overrides: dict[str, Any] | None = None,
+) -> tuple[Path, list[Any], Any, Any]:
     """Load checkpoints.
 
     Args:
@@ -126,7 +127,7 @@ def load_models(
     return Path(data), models, cfg, task
 
 
-def check_architecture(where: str, state: Dict[str, Any]) -> None:
+def check_architecture(where: str, state: dict[str, Any]) -> None:
     """Refuse a checkpoint with an unregistered architecture.
 
     Raises:
@@ -150,7 +151,7 @@ class Training(NamedTuple):
     words: Mapping[str, str]  # `digests_of_words` of its folder; empty in older checkpoints
 
 
-def training_of(state: Dict[str, Any]) -> Training:
+def training_of(state: dict[str, Any]) -> Training:
     """Facts about a training, from a checkpoint's content."""
     words = state.get(WORDS)
     return Training(task_options(state), words if isinstance(words, dict) else {})
@@ -161,7 +162,7 @@ def words_of(training: Training) -> Mapping[str, str]:
     return training.words or digests_of_words(trained_on(training.task))
 
 
-def task_options(state: Dict[str, Any]) -> Any:
+def task_options(state: dict[str, Any]) -> Any:
     """The task options in a checkpoint's content; fairseq's older tasks have a Namespace."""
     kept = state.get("cfg")
     options = state["args"] if kept is None else kept["task"]
@@ -173,7 +174,7 @@ def trained_on(task: Any) -> Path:
     return Path(utils.split_paths(task["data"])[0])
 
 
-def find_data(checkpoint: Path, training: Training) -> Optional[Path]:
+def find_data(checkpoint: Path, training: Training) -> Path | None:
     """The prepared folder of a training; None if it is missing.
 
     If the training named it relative to another working directory, it is looked for in the folders
@@ -189,7 +190,7 @@ def find_data(checkpoint: Path, training: Training) -> Optional[Path]:
     return None
 
 
-def direction(task: Any) -> Optional[Tuple[str, str]]:
+def direction(task: Any) -> tuple[str, str] | None:
     """The languages that a model was trained to read and to write.
 
     From its options, or from the folder that it was trained on if the options do not set them.
@@ -211,7 +212,7 @@ def direction(task: Any) -> Optional[Tuple[str, str]]:
     return None if both else _pair_of_files(folder)
 
 
-def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
+def _pair_of_files(folder: Path) -> tuple[str, str] | None:
     """The languages in the names of prepared files, as fairseq finds them; None without files."""
     try:
         return data_utils.infer_language_pair(str(folder))
@@ -221,7 +222,7 @@ def _pair_of_files(folder: Path) -> Optional[Tuple[str, str]]:
 
 def check_same_text(
     paths: Sequence[str], trainings: Sequence[Training], prepared: Prepared
-) -> Optional[Tuple[str, str]]:
+) -> tuple[str, str] | None:
     """Check that models have one direction, and the words of the dictionaries in a folder.
 
     Sizes are not enough: fairseq pads dictionaries to multiples of 8. A checkpoint without digests
@@ -238,7 +239,7 @@ def check_same_text(
     Raises:
         ConfigurationError: models differ in direction, or a model has other words.
     """
-    directions: Dict[Tuple[str, str], str] = {}
+    directions: dict[tuple[str, str], str] = {}
     here, data = prepared.words, prepared.folder
     for path, training in zip(paths, trainings):
         pair = direction(training.task)

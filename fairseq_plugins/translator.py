@@ -3,7 +3,8 @@
 Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 """
 
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
@@ -18,7 +19,7 @@ class Scored(NamedTuple):
     text: str
     score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
     complete: bool = True  # False if it was stopped at the length limit
-    tokens: Tuple[str, ...] = ()  # the subwords of the text
+    tokens: tuple[str, ...] = ()  # the subwords of the text
 
 
 class Translator:
@@ -44,8 +45,8 @@ class Translator:
 
     def __init__(
         self,
-        models: Union[Engine, Place, Sequence[Place]],
-        data: Optional[Place] = None,
+        models: Engine | Place | Sequence[Place],
+        data: Place | None = None,
         *,
         progress: Progress = False,
         **options: Any,
@@ -63,17 +64,17 @@ class Translator:
             )
         self.processor, self.max_source = self.engine.processor, self.engine.max_source
         self.max_length: Callable[[int], int] = longest_translation
-        self.split: List[int] = []
-        self.cut_off: List[int] = []
+        self.split: list[int] = []
+        self.cut_off: list[int] = []
         self._progress, self._nbest = progress, options.get("nbest", 1)
         self.lines_seen = 0
         self._counting = Lock()
 
-    def translate(self, lines: Iterable[str]) -> List[str]:
+    def translate(self, lines: Iterable[str]) -> list[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
         return [self.processor.decode(found) if found else "" for found in self.pieces(lines)]
 
-    def pieces(self, lines: Iterable[str]) -> List[str]:
+    def pieces(self, lines: Iterable[str]) -> list[str]:
         """As `translate`, in the subwords of the model, separated by spaces."""
         return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
 
@@ -81,9 +82,9 @@ class Translator:
         self,
         lines: Iterable[str],
         count: int,
-        prefixes: Optional[Sequence[str]] = None,
+        prefixes: Sequence[str] | None = None,
         first: int = 0,
-    ) -> List[List[Output]]:
+    ) -> list[list[Output]]:
         """Up to `count` translations per line in subwords, the best first; for a line without
         words,
         one empty translation. A line in parts joins the best of each part, the next best, ...
@@ -99,7 +100,7 @@ class Translator:
                 wrong.
         """
         lines = listed(lines)
-        requests: List[Request] = []
+        requests: list[Request] = []
         begin = self._prefixes(lines, prefixes)
         split, cut_off = [], set()
         for number, line in enumerate(lines):
@@ -120,7 +121,7 @@ class Translator:
                         f"limit is {limit:,}: give a shorter one"
                     )
                 requests.append(Request(part, prefix, first + number))
-        found: List[List[List[Output]]] = [[] for _ in lines]
+        found: list[list[list[Output]]] = [[] for _ in lines]
         searched = search(self.engine, requests, self.max_length, count, self._progress)
         for request, outputs in zip(requests, searched):
             found[request.number - first].append(outputs)
@@ -145,10 +146,10 @@ class Translator:
     def hypotheses(
         self,
         lines: Sequence[str],
-        prefixes: Optional[Sequence[str]] = None,
+        prefixes: Sequence[str] | None = None,
         split: bool = False,
         first: int = 0,
-    ) -> List[List[Scored]]:
+    ) -> list[list[Scored]]:
         """`nbest` translations per line with scores, the best first; "" for a line without words.
 
         Args:
@@ -182,7 +183,7 @@ class Translator:
             for outputs in self.candidates(lines, self._nbest, prefixes, first)
         ]
 
-    def _prefixes(self, lines: List[str], prefixes: Optional[Sequence[str]]) -> List[List[str]]:
+    def _prefixes(self, lines: list[str], prefixes: Sequence[str] | None) -> list[list[str]]:
         """The subwords of the prefix of each line."""
         if prefixes is None:
             return [[] for _ in lines]
@@ -193,7 +194,7 @@ class Translator:
             )
         return [self.processor.encode_target(prefix).split() for prefix in prefixes]
 
-    def _within_limit(self, pieces: List[str]) -> List[List[str]]:
+    def _within_limit(self, pieces: list[str]) -> list[list[str]]:
         """Split a long line: after a sentence in the second half, otherwise after a word."""
         parts = []
         while len(pieces) > self.max_source:

@@ -8,10 +8,11 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
@@ -23,7 +24,7 @@ LINES_PER_CHUNK = 500
 CHARACTERS_PER_CHUNK = 1 << 20
 CHUNKS_PER_WORKER = 4
 
-_function: Optional[Callable[..., Any]] = None
+_function: Callable[..., Any] | None = None
 
 
 def default_workers() -> int:
@@ -41,8 +42,8 @@ def map_lines(
     lines: Iterable[Any],
     workers: int,
     description: str,
-    total: Optional[int] = None,
-    most: Optional[int] = None,
+    total: int | None = None,
+    most: int | None = None,
     show: bool = True,
     option: str = "--workers",
 ) -> Iterator[Any]:
@@ -70,7 +71,7 @@ def map_lines(
                 yield function(line)
                 bar.update()
             return
-        pending: Deque[Any] = collections.deque()
+        pending: collections.deque[Any] = collections.deque()
         with _pool(function, workers, killed(workers, description, option)) as pool:
             for chunk in in_groups(lines, most, CHARACTERS_PER_CHUNK):
                 pending.append(pool.submit(_apply, chunk))
@@ -100,7 +101,7 @@ def map_batches(
     Raises:
         ConfigurationError: a process was killed.
     """
-    pending: Deque[Any] = collections.deque()
+    pending: collections.deque[Any] = collections.deque()
     message = (
         f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
         "--processes"
@@ -164,7 +165,7 @@ class Pool:
         self._pool = ProcessPoolExecutor(processes, context, belong_to_parent)
 
     def apply_async(
-        self, function: Callable, args: Sequence[Any] = (), kwds: Optional[Dict[str, Any]] = None
+        self, function: Callable, args: Sequence[Any] = (), kwds: dict[str, Any] | None = None
     ) -> Any:
         """A task, whose `get()` waits for its result."""
         task: Any = self._pool.submit(function, *args, **(kwds or {}))
@@ -179,7 +180,7 @@ class Pool:
         self._pool.shutdown()
 
 
-def _results(pending: Deque[Any], bar: Any) -> Iterator[Any]:
+def _results(pending: collections.deque[Any], bar: Any) -> Iterator[Any]:
     results = pending.popleft().result()
     yield from results
     bar.update(len(results))
@@ -216,6 +217,6 @@ def _apply_made(batch: Any) -> Any:
     return _function()(batch)
 
 
-def _apply(chunk: List[Any]) -> List[Any]:
+def _apply(chunk: list[Any]) -> list[Any]:
     assert _function is not None
     return [_function(line) for line in chunk]

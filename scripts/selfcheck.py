@@ -5,7 +5,6 @@ import importlib.metadata
 import platform
 import shutil
 import sys
-from typing import List
 
 # pip chooses torch's build for the newest CUDA; older drivers and GPUs need another
 CURE = (
@@ -14,7 +13,7 @@ CURE = (
 )
 
 
-def describe_gpu(torch) -> List[str]:
+def describe_gpu(torch) -> list[str]:
     """One line a GPU that torch sees, and why it cannot be used; else why there is none."""
     if torch.cuda.is_available():
         lines = []

@@ -1,7 +1,7 @@
 """Batches made of sentences and taken apart again, and the comparison with the ground truth."""
 
 import itertools
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -10,13 +10,13 @@ from torch import Tensor
 SIDES = ("left", "right")
 
 
-def half(*choices: Sequence) -> List[Tuple]:
+def half(*choices: Sequence) -> list[tuple]:
     """Half of all combinations, which have every combination of all choices but any one."""
     places = itertools.product(*(range(len(choice)) for choice in choices))
     return [found for at, found in zip(places, itertools.product(*choices)) if sum(at) % 2 == 0]
 
 
-def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List[Tensor]:
+def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> list[Tensor]:
     """Random `T x C` sentences in float64 that collect gradients."""
     generator = torch.Generator().manual_seed(seed)
     return [
@@ -25,9 +25,7 @@ def make_sentences(lengths: Sequence[int], channels: int, seed: int = 0) -> List
     ]
 
 
-def padding_mask(
-    lengths: Sequence[int], side: str = "right", width: Optional[int] = None
-) -> Tensor:
+def padding_mask(lengths: Sequence[int], side: str = "right", width: int | None = None) -> Tensor:
     """`B x T`, True at padding; T is the longest length unless given."""
     width = max(lengths) if width is None else width
     mask = torch.zeros(len(lengths), width, dtype=torch.bool)
@@ -50,7 +48,7 @@ def pad(sentences: Sequence[Tensor], mask: Tensor, fill: float = 0.0) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def unpad(x: Tensor, mask: Tensor) -> List[Tensor]:
+def unpad(x: Tensor, mask: Tensor) -> list[Tensor]:
     """The real rows of each sentence of `T x B x C`."""
     return [x[~row, b] for b, row in enumerate(mask)]
 
@@ -69,8 +67,8 @@ def assert_close(
 
 
 def value_and_gradients(
-    compute: Callable[[], List[Tensor]], leaves: Dict[str, Tensor], seed: int = 9
-) -> Tuple[List[Tensor], Dict[str, Tensor]]:
+    compute: Callable[[], list[Tensor]], leaves: dict[str, Tensor], seed: int = 9
+) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Outputs, and the gradient of a random weighting of them with respect to every leaf."""
     outputs = compute()
     generator = torch.Generator().manual_seed(seed)
@@ -87,9 +85,9 @@ def value_and_gradients(
 
 
 def assert_same_function(
-    actual: Callable[[], List[Tensor]],
-    expected: Callable[[], List[Tensor]],
-    leaves: Dict[str, Tensor],
+    actual: Callable[[], list[Tensor]],
+    expected: Callable[[], list[Tensor]],
+    leaves: dict[str, Tensor],
     tolerance: float = 1e-10,
 ) -> None:
     """Same outputs, and the same gradient for every leaf."""
@@ -102,7 +100,7 @@ def assert_same_function(
         assert_close(gradient, true_gradients[name], "gradient of " + name, tolerance)
 
 
-def leaves_of(module: torch.nn.Module, **sentences: List[Tensor]) -> Dict[str, Tensor]:
+def leaves_of(module: torch.nn.Module, **sentences: list[Tensor]) -> dict[str, Tensor]:
     """All leaves with a gradient: the parameters of a module and its input sentences."""
     leaves = dict(module.named_parameters())
     for name, group in sentences.items():

@@ -41,7 +41,7 @@ import sys
 import tarfile
 import threading
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 from unittest import mock
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported
@@ -78,17 +78,17 @@ class ToyData(NamedTuple):
 
     bin: Path
     raw: Path
-    sizes: Dict[str, int]
+    sizes: dict[str, int]
 
 
 class CliResult(NamedTuple):
     """What a command printed and logged, and its arguments."""
 
     output: str
-    argv: List[str]
+    argv: list[str]
 
 
-def run_cli(command: str, *args: Any, stdin: Optional[str] = None) -> CliResult:
+def run_cli(command: str, *args: Any, stdin: str | None = None) -> CliResult:
     """Run `fairseq_cli.<command>` as if from the shell, in this process; see above."""
     from fairseq import checkpoint_utils
 
@@ -183,7 +183,7 @@ def run_preprocess():
 
 @pytest.fixture(scope="session")
 def run_process():
-    def run(cmd, env: Optional[Dict[str, str]] = None, timeout: float = 1200, **kwargs: Any):
+    def run(cmd, env: dict[str, str] | None = None, timeout: float = 1200, **kwargs: Any):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
         environment["PYTHONPATH"] = os.pathsep.join(
             [str(ROOT)] + [p for p in [os.environ.get("PYTHONPATH")] if p]
@@ -211,7 +211,7 @@ def run_process():
     return run
 
 
-def write_toy_text(folder: Path, sizes: Dict[str, int], seed: int = 1) -> None:
+def write_toy_text(folder: Path, sizes: dict[str, int], seed: int = 1) -> None:
     """Write `split.src` and `split.tgt`: random words, and the same translated in reverse order."""
     generator = random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def write_toy_text(folder: Path, sizes: Dict[str, int], seed: int = 1) -> None:
 
 @pytest.fixture(scope="session")
 def make_toy_data(run_preprocess):
-    def make(folder: Path, sizes: Dict[str, int], joined: bool = False, seed: int = 1) -> ToyData:
+    def make(folder: Path, sizes: dict[str, int], joined: bool = False, seed: int = 1) -> ToyData:
         folder = Path(folder)
         raw, binary = folder / "raw", folder / "bin"
         write_toy_text(raw, sizes, seed)
@@ -271,12 +271,12 @@ def reversed_copy(prepared: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_args() -> List[str]:
+def tiny_args() -> list[str]:
     return list(TINY_TRANSFORMER)
 
 
 @pytest.fixture(scope="session")
-def train_args() -> List[str]:
+def train_args() -> list[str]:
     return TINY_TRANSFORMER + OPTIMIZATION
 
 

@@ -2,7 +2,7 @@
 
 import random
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from fairseq_plugins.commands import prepare_classification
 
@@ -23,7 +23,7 @@ TRAINING = (
 ).split()
 
 
-def write_texts(folder: Path, sizes: Dict[str, int] = SIZES) -> Dict[str, Path]:
+def write_texts(folder: Path, sizes: dict[str, int] = SIZES) -> dict[str, Path]:
     """A file of `label <TAB> text` for each split."""
     generator = random.Random(3)
     files = {}
@@ -38,7 +38,7 @@ def write_texts(folder: Path, sizes: Dict[str, int] = SIZES) -> Dict[str, Path]:
     return files
 
 
-def prepare(folder: Path, *options: Any) -> Tuple[Path, Dict[str, Path]]:
+def prepare(folder: Path, *options: Any) -> tuple[Path, dict[str, Path]]:
     """The prepared folder and the files it was made of; `--words` without other options."""
     files = write_texts(folder)
     words = [folder / "data", "--workers", 1, *(options or ["--words"])]

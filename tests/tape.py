@@ -6,8 +6,9 @@ device, or whose result has a size that depends on data, is refused as it fails 
 
 import contextlib
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class HostWaits(AssertionError):
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, entries: List[Tuple[Callable, Tuple, Dict, Any]]) -> None:
+    def __init__(self, entries: list[tuple[Callable, tuple, dict, Any]]) -> None:
         super().__init__()
         self.entries = entries
 
@@ -55,7 +56,7 @@ class Tape:
     """Records operations, and repeats them on the same memory; random numbers are drawn anew."""
 
     def __init__(self) -> None:
-        self.entries: List[Tuple[Callable, Tuple, Dict, Any]] = []
+        self.entries: list[tuple[Callable, tuple, dict, Any]] = []
 
     def warming_up(self) -> Any:
         return contextlib.nullcontext()

@@ -7,7 +7,7 @@ import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import List, Optional
+from typing import Optional
 
 import fairseq
 import fairseq.dataclass
@@ -57,8 +57,8 @@ def test_a_type_or_none_is_read_as_the_type():
     utils = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(utils)
     assert utils.interpret_dc_type(int | None) is int
-    assert utils.interpret_dc_type(List[str] | None) == List[str]
-    assert utils.interpret_dc_type(Optional[float]) is float
+    assert utils.interpret_dc_type(list[str] | None) == list[str]
+    assert utils.interpret_dc_type(Optional[float]) is float  # noqa: UP045
     assert utils.interpret_dc_type(int | str) == int | str
 
 

@@ -38,9 +38,8 @@ def bash(*words, cwd=ROOT, **environment):
         cwd=str(cwd),
         env={**usual, **environment},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=1200,
     )
 
@@ -136,9 +135,8 @@ def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
         [sys.executable, "-m", "fairseq_plugins"],
         cwd=str(tmp_path),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=1200,
     )
     assert (result.stdout, result.stderr) == (str(ROOT / "fairseq_plugins") + "\n", "")
@@ -154,9 +152,8 @@ def test_a_launcher_names_a_command_that_exists(launcher):
     alone = subprocess.run(
         [sys.executable, "-S", "-E", str(launcher)],
         cwd="/",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
     )
     assert alone.returncode == 1 and alone.stdout == ""
     assert alone.stderr == (
@@ -185,7 +182,7 @@ def test_every_script_is_sound_bash(script):
         [shellcheck, "-x", str(script)],
         cwd=str(ROOT),
         stdout=subprocess.PIPE,
-        universal_newlines=True,
+        text=True,
     )
     assert found.stdout == ""
 

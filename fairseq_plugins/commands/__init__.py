@@ -15,8 +15,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import fairseq_plugins
 from fairseq_plugins.commands import _completion
@@ -65,7 +66,7 @@ def interrupted_when_terminated() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def commands() -> Dict[str, Path]:
+def commands() -> dict[str, Path]:
     """The file of each command: those of the product first, then those of the laboratory."""
     files = [path for folder in FOLDERS for path in sorted(folder.glob("[a-z]*.py"))]
     return {path.stem.replace("_", "-"): path for path in files}
@@ -77,7 +78,7 @@ def summary(path: Path) -> str:
     return (text or "").split("\n")[0]
 
 
-def _print_help(found: Dict[str, Path]) -> None:
+def _print_help(found: dict[str, Path]) -> None:
     print(USAGE)
     for folder, title in zip(FOLDERS, TITLES):
         print(title, end="")
@@ -86,7 +87,7 @@ def _print_help(found: Dict[str, Path]) -> None:
                 print(f" {command:23s}{summary(path)}")
 
 
-def split(argv: Sequence[str]) -> Tuple[List[str], List[str]]:
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments before the first `--`, and those after it, which are for fairseq."""
     words = list(argv)
     end = words.index("--") if "--" in words else len(words)
@@ -98,7 +99,7 @@ def needs_fairseq(command: str) -> None:
     fairseq_plugins.register(command)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     found = commands()

@@ -6,10 +6,11 @@ eval "$(register-python-argcomplete fairseq-plugins)"     # in ~/.bashrc; for zs
 import argparse
 import importlib.util
 import os
-from typing import Any, Callable, Iterable, Optional, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 
-def command_to_complete() -> Optional[str]:
+def command_to_complete() -> str | None:
     """The first word behind the program on the line to complete; None outside a completion.
 
     It is empty while the cursor is still at the name of a command.

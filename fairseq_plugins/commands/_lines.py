@@ -5,9 +5,10 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional
+from typing import IO, Any
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
@@ -83,7 +84,7 @@ def check_nbest(args: argparse.Namespace) -> None:
 
 
 def add_search(
-    parser: argparse.ArgumentParser, what: str, longest: str, ngram: Optional[int] = None
+    parser: argparse.ArgumentParser, what: str, longest: str, ngram: int | None = None
 ) -> None:
     """Add the options of the search for the best `what`.
 
@@ -155,7 +156,7 @@ def in_processes(
     return map_batches(begin, batches, args.processes)
 
 
-def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options for `engine.open_engine` and for the search, from those of `add_options`."""
     names = (
         "data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen",
@@ -166,7 +167,7 @@ def engine_options(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 @contextlib.contextmanager
-def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
+def own_output(path: Path | None = None) -> Iterator[IO[str]]:
     """A UTF-8 file or standard output, free of what libraries print or log."""
     out = sys.stdout
     if path is None and out is None:
@@ -187,11 +188,11 @@ def own_output(path: Optional[Path] = None) -> Iterator[IO[str]]:
 
 def convert(
     args: argparse.Namespace,
-    run: Callable[[Iterator[List[str]]], Iterator[List[str]]],
+    run: Callable[[Iterator[list[str]]], Iterator[list[str]]],
     out: IO[str],
     done: str,
     unit: str,
-) -> Optional[int]:
+) -> int | None:
     """Pass lines to `run` in groups, and write its results.
 
     A line that is not UTF-8 or longer than `LONGEST_LINE` is told and has the output of an empty
@@ -210,13 +211,13 @@ def convert(
         The exit status: 1 if a line could not be read; None if the reader went away, such as
         `| head`.
     """
-    unread: List[int] = []
+    unread: list[int] = []
     path, documents = args.input, getattr(args, "documents", [])
     buffer = -(-args.buffer // args.processes)
     with contextlib.ExitStack() as stack:
         if documents:
             texts: Iterator[Callable[[], str]] = (partial(_in_one_line, file) for file in documents)
-            total: Optional[int] = len(documents)
+            total: int | None = len(documents)
             typed = False
         else:
             source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
@@ -243,7 +244,7 @@ def convert(
     return int(bool(unread))
 
 
-def _readable(texts: Iterable[Callable[[], str]], unread: List[int]) -> Iterator[str]:
+def _readable(texts: Iterable[Callable[[], str]], unread: list[int]) -> Iterator[str]:
     """The texts; an empty one for each that raises an error, which is told (the first ten)."""
     for number, read in enumerate(texts, 1):
         try:
@@ -261,7 +262,7 @@ def _lines_of(source: IO[bytes], name: str) -> Iterator[Callable[[], str]]:
         yield partial(_decoded, line, name, number)
 
 
-def _decoded(line: Optional[bytes], name: str, number: int) -> str:
+def _decoded(line: bytes | None, name: str, number: int) -> str:
     if line is None:
         raise ConfigurationError(
             f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: split it"
@@ -279,19 +280,19 @@ def _in_one_line(path: Path) -> str:
     return " ".join(" ".join(decode(line, str(path), number) for number, line in lines).split())
 
 
-def tell(numbers: List[int], what: str) -> None:
+def tell(numbers: list[int], what: str) -> None:
     """Print how many lines something happened to, and the first of them, if any."""
     if numbers:
         print(f"{len(numbers):,} {what}: number {first_ten(numbers)}", file=sys.stderr)
 
 
-def first_ten(numbers: List[int]) -> str:
+def first_ten(numbers: list[int]) -> str:
     """The first ten numbers, formatted for a message."""
     shown = ", ".join(map(str, numbers[:10]))
     return shown + (", ..." if len(numbers) > 10 else "")
 
 
-def _remaining_lines(file: IO[bytes]) -> Optional[int]:
+def _remaining_lines(file: IO[bytes]) -> int | None:
     """How many lines a file still has, or None for a pipe or a terminal."""
     try:
         here = file.tell()

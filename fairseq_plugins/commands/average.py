@@ -13,7 +13,7 @@ the newest checkpoint, from the best with `--best`, or from the last one that yo
 The optimizer's state is dropped, as it does not fit the average.
 """
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -10,7 +10,8 @@ of the command `export`, which needs neither torch nor fairseq.
 
 import argparse
 import functools
-from typing import Callable, Iterator, List, NamedTuple, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.classifier import Classifier
@@ -20,19 +21,19 @@ from fairseq_plugins.commands import _lines
 class Done(NamedTuple):
     """The labels of some lines; numbers are of these lines, from 1."""
 
-    lines: List[str]
-    empty: List[int]
-    cut: List[int]
+    lines: list[str]
+    empty: list[int]
+    cut: list[int]
     limit: int  # tokens that the model reads
 
 
-def load(args: argparse.Namespace) -> Callable[[List[str]], Done]:
+def load(args: argparse.Namespace) -> Callable[[list[str]], Done]:
     """Load the model; returns what classifies lines."""
     options = {name: vars(args)[name] for name in ("data", "cpu", "max_tokens", "threads")}
     classifier = Classifier(args.model, **options)
     seen = 0
 
-    def classify(texts: List[str]) -> Done:
+    def classify(texts: list[str]) -> Done:
         nonlocal seen
         found = [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
         empty, cut = (
@@ -53,11 +54,11 @@ def main(argv: Sequence[str]) -> int:
     _lines.add_model(parser, 16384, "lines", buffer=2000)
     args = parser.parse_args(argv)
     _lines.check_files(args)
-    empty: List[int] = []
-    cut: List[int] = []
+    empty: list[int] = []
+    cut: list[int] = []
     seen = limit = 0
 
-    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+    def run(batches: Iterator[list[str]]) -> Iterator[list[str]]:
         nonlocal seen, limit
         for done in _lines.in_processes(args, functools.partial(load, args), batches):
             empty.extend(seen + number for number in done.empty)

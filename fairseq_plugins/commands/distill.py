@@ -17,8 +17,8 @@ is kept. Rerun to resume. Until all is done, NEW is named NEW.part.
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -25,8 +25,9 @@ import argparse
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
@@ -148,7 +149,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _differences(name: str, baseline: str, found: Dict[str, Dict[str, Any]]) -> List[str]:
+def _differences(name: str, baseline: str, found: dict[str, dict[str, Any]]) -> list[str]:
     """The result of a comparison as lines of text for the terminal."""
     lines = [f"{name} against {baseline}"]
     for score, result in found.items():

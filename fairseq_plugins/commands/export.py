@@ -11,8 +11,9 @@ for CTranslate2; it supports ordinary Transformers only.
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
@@ -72,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _comparisons(found: Any) -> List[str]:
+def _comparisons(found: Any) -> list[str]:
     """`Comparisons` of an export as lines of text for the terminal."""
     lines = []
     if found.too_long:

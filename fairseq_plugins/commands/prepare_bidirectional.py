@@ -13,8 +13,8 @@ The second training starts from the parameters only, with a new optimizer and le
 either command to resume it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -9,8 +9,9 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("prepare-iwslt14")
     expected = parse_counts("--expect-pairs", args.expect_pairs)
     original = args.expect_pairs == iwslt14.PAIRS
-    settings: Dict[str, Any] = {
+    settings: dict[str, Any] = {
         "corpus": "IWSLT'14 De-En",
         "archive": iwslt14.origin(args.archive, original, args.destination),
         "source_lang": "de",

@@ -12,8 +12,9 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
@@ -119,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     inputs = find_files(prefixes, languages)
     if args.joined_dictionary is None:
         args.joined_dictionary = fits_one_dictionary(args.destination, prefixes, languages)
-    settings: Dict[str, Any] = {
+    settings: dict[str, Any] = {
         "source_lang": args.source_lang,
         "target_lang": args.target_lang,
         "tokenizer": args.tokenizer or ("moses" if args.subword == "bpe" else "none"),

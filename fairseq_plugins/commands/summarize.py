@@ -16,7 +16,8 @@ import functools
 import json
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
@@ -50,9 +51,9 @@ class Notes:
 
     def __init__(self) -> None:
         self.documents = 0
-        self.cut: List[int] = []
+        self.cut: list[int] = []
         self.pieces_not_read = 0
-        self.stopped: List[int] = []
+        self.stopped: list[int] = []
 
     def add(self, summary: Summary) -> None:
         self.documents += 1
@@ -63,12 +64,12 @@ class Notes:
             self.stopped.append(self.documents)
 
 
-def as_object(summary: Summary) -> Dict[str, Any]:
+def as_object(summary: Summary) -> dict[str, Any]:
     """Without `copied` if it is unknown."""
     return {name: value for name, value in summary._asdict().items() if value is not None}
 
 
-def as_json(summaries: List[Summary], nbest: int) -> str:
+def as_json(summaries: list[Summary], nbest: int) -> str:
     """The line of `--json` for a document: its best summary, and all of them with --nbest."""
     best = as_object(summaries[0])
     if nbest > 1:
@@ -79,14 +80,14 @@ def as_json(summaries: List[Summary], nbest: int) -> str:
 class Done(NamedTuple):
     """The best summaries of some documents, their lines, and what is known of the model."""
 
-    summaries: List[Summary]
-    lines: List[str]
+    summaries: list[Summary]
+    lines: list[str]
     max_source: int
     max_length: int
-    remarks: List[str]  # to tell once
+    remarks: list[str]  # to tell once
 
 
-def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
+def load(args: argparse.Namespace) -> Callable[[tuple[list[str], int]], Done]:
     """Load the model; returns what summarizes documents, with the number of the first."""
     options = _lines.engine_options(args)
     least = options.pop("min_len")
@@ -104,7 +105,7 @@ def load(args: argparse.Namespace) -> Callable[[Tuple[List[str], int]], Done]:
         )
     longest = summarizer.max_length(summarizer.max_source)
 
-    def summarize(batch: Tuple[List[str], int]) -> Done:
+    def summarize(batch: tuple[list[str], int]) -> Done:
         documents, first = batch
         found = summarizer.hypotheses(documents, first=first)
         best = [summaries[0] for summaries in found]
@@ -121,12 +122,12 @@ def main(argv: Sequence[str]) -> int:
     _lines.check_files(args)
     notes, read, done = Notes(), 0, Done([], [], 0, 0, [])
 
-    def numbered(documents: List[str]) -> Tuple[List[str], int]:
+    def numbered(documents: list[str]) -> tuple[list[str], int]:
         nonlocal read
         first, read = read, read + len(documents)
         return documents, first
 
-    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+    def run(batches: Iterator[list[str]]) -> Iterator[list[str]]:
         nonlocal done
         begin = functools.partial(load, args)
         for done in _lines.in_processes(args, begin, map(numbered, batches)):

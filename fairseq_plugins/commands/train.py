@@ -1,8 +1,8 @@
 """Train a recipe (a YAML file) on this machine's GPUs or CPU; rerun to resume."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import Parser, add_flag, add_number, add_path
 from fairseq_plugins.commands import split

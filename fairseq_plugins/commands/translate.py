@@ -13,7 +13,8 @@ import argparse
 import functools
 import itertools
 import json
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import _lines
@@ -21,7 +22,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.translator import Translator
 
-Batch = Tuple[List[str], Optional[List[str]], int]  # lines, their prefixes, the first's number
+Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the first's number
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -45,9 +46,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 class Done(NamedTuple):
     """The translations of some lines; numbers are of these lines, from 1."""
 
-    texts: List[str]
-    split: List[int]
-    cut_off: List[int]
+    texts: list[str]
+    split: list[int]
+    cut_off: list[int]
     max_source: int
 
 
@@ -77,13 +78,13 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     _lines.check_files(args)
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
-    split: List[int] = []
-    cut_off: List[int] = []
+    split: list[int] = []
+    cut_off: list[int] = []
     lines_seen = max_source = 0
 
     read = 0
 
-    def with_prefixes(lines: List[str]) -> Batch:
+    def with_prefixes(lines: list[str]) -> Batch:
         nonlocal read
         first, read = read, read + len(lines)
         begin = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
@@ -94,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
             )
         return lines, begin, first
 
-    def run(batches: Iterator[List[str]]) -> Iterator[List[str]]:
+    def run(batches: Iterator[list[str]]) -> Iterator[list[str]]:
         nonlocal lines_seen, max_source
         begin, whole = functools.partial(load, args), map(with_prefixes, batches)
         for done in _lines.in_processes(args, begin, whole):

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from typing import Any, Callable, List
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -36,7 +37,7 @@ def keep_the_last_batch() -> None:
     """
 
     @around(data_utils, "batch_by_size")
-    def batch_by_size(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> List[Any]:
+    def batch_by_size(original: Callable, indices: Any, *args: Any, **kwargs: Any) -> list[Any]:
         if not isinstance(indices, np.ndarray):
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
         try:
@@ -110,7 +111,7 @@ def count_every_batch() -> None:
 
     @around(Trainer, "train_step")
     def train_step(
-        original: Callable, self: Trainer, samples: List[Any], *args: Any, **kwargs: Any
+        original: Callable, self: Trainer, samples: list[Any], *args: Any, **kwargs: Any
     ) -> Any:
         empty = [sample for sample in samples if not sample]
         real = [sample for sample in samples if sample]

@@ -1,7 +1,8 @@
 """Repairs of `--bf16` on machines without a TPU, and a warning on slow CPUs."""
 
 import logging
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from fairseq import options
 

@@ -4,8 +4,9 @@ import contextlib
 import logging
 import pickle
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterable
+from typing import Any, BinaryIO
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -51,14 +52,14 @@ def store_digests_of_words() -> None:
     """
 
     @around(Trainer, "state_dict")
-    def state_dict(original: Callable, self: Trainer) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: Trainer) -> dict[str, Any]:
         state = original(self)
         with contextlib.suppress(OSError, UnicodeDecodeError):  # the training continues
             state[WORDS] = _words_of_data(self.cfg.task)
         return state
 
 
-def _words_of_data(task: Any) -> Dict[str, str]:
+def _words_of_data(task: Any) -> dict[str, str]:
     """Digests of the data in the options of a task; {} if they have none."""
     paths = utils.split_paths(getattr(task, "data", None) or "")
     return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
@@ -70,7 +71,7 @@ def warn_of_other_words() -> None:
     If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
     may have been replaced on purpose, before fine-tuning.
     """
-    read: Dict[str, Any] = {}  # digests of each checkpoint that is being loaded
+    read: dict[str, Any] = {}  # digests of each checkpoint that is being loaded
 
     def compare(paths: Iterable[str], task: Any) -> None:
         stored = {str(path): read.pop(str(path), None) for path in paths}
@@ -91,7 +92,7 @@ def warn_of_other_words() -> None:
     @around(checkpoint_utils, "load_checkpoint_to_cpu")
     def load_checkpoint_to_cpu(
         original: Callable, path: str, *args: Any, **kwargs: Any
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         state = original(path, *args, **kwargs)
         read[str(path)] = state.get(WORDS)
         return state
@@ -118,7 +119,7 @@ def warn_of_other_words() -> None:
 _PARTS = ({"model"}, {"optimizer_history", "best_loss"}, {"extra_state", "epoch"})
 
 
-def read_checkpoint(file: BinaryIO, **options: Any) -> Dict[str, Any]:
+def read_checkpoint(file: BinaryIO, **options: Any) -> dict[str, Any]:
     """`torch.load`, restricted to safe types (`unpickling`) and options (`stored_options`).
 
     Raises:
@@ -167,7 +168,7 @@ def name_files_that_are_no_checkpoints() -> None:
     @around(checkpoint_utils, "load_checkpoint_to_cpu")
     def load_checkpoint_to_cpu(
         original: Callable, path: str, *args: Any, **kwargs: Any
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         try:
             return original(path, *args, **kwargs)
         except (IsADirectoryError, PermissionError) as error:
@@ -183,7 +184,7 @@ _BUFFER = re.compile(r"(.*\.)?(version|_float_tensor)")
 _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 
 
-def drop_fused_copies_of_encoder_weights(state: Dict[str, Any]) -> None:
+def drop_fused_copies_of_encoder_weights(state: dict[str, Any]) -> None:
     """Drop the second copy of encoder weights that 0.12.2 stores for a fused kernel.
 
     ff refuses these unknown entries. They are never trained, but the optimizer counts them among

@@ -8,8 +8,9 @@ import re
 import sys
 import warnings
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List, Optional
+from typing import Any
 
 from fairseq import checkpoint_utils, options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
@@ -36,7 +37,7 @@ class UnusableFolder(ConfigurationError, OSError):
     """A --save-dir that cannot be written."""
 
 
-def is_given(option: str, words: Optional[List[str]]) -> bool:
+def is_given(option: str, words: list[str] | None) -> bool:
     """Whether `option` is among `words`, or on the command line if `words` is None."""
     words = sys.argv[1:] if words is None else words
     return any(str(word).split("=")[0] == option for word in words)

@@ -6,8 +6,9 @@ language, the tokens (.bin) and the start of each sentence (.idx). fairseq check
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Tuple
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -68,7 +69,7 @@ def check_folders() -> None:
     """Check that a folder exists and that its file names contain the languages."""
 
     @around(data_utils, "infer_language_pair")
-    def infer_language_pair(original: Callable, path: str) -> Tuple[str, str]:
+    def infer_language_pair(original: Callable, path: str) -> tuple[str, str]:
         try:
             source, target = original(path)
         except (FileNotFoundError, NotADirectoryError):

@@ -3,7 +3,8 @@
 import logging
 import os
 import socket
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -101,7 +102,7 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
     distributed.distributed_no_spawn = True
 
 
-def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: Dict[str, Any]) -> None:
+def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: dict[str, Any]) -> None:
     """Start `--distributed-world-size` processes on this machine, as fairseq does for GPUs."""
     distributed = cfg.distributed_training
     size = distributed.distributed_world_size
@@ -230,11 +231,11 @@ def gather_lists_without_a_gpu() -> None:
     @around(distributed_utils, "all_gather_list")
     def all_gather_list(
         original: Callable, data: Any, group: Any = None, max_size: int = 16384
-    ) -> List[Any]:
+    ) -> list[Any]:
         group = group if group is not None else distributed_utils.get_global_group()
         if dist.get_backend(group) != "gloo":
             return original(data, group, max_size)
-        gathered: List[Any] = [None] * distributed_utils.get_world_size(group)
+        gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
         dist.all_gather_object(gathered, data, group=group)
         return gathered
 

@@ -1,8 +1,9 @@
 """Repair of the moving average of parameters, `--store-ema`."""
 
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Set
+from typing import Any
 from unittest import mock
 
 import torch
@@ -24,8 +25,8 @@ def average_shared_weights_once() -> None:
 
     @around(EMA, "_step_internal")
     def step(original: Callable, self: EMA, new_model: Any, updates: Any = None) -> None:
-        state: Dict[str, Any] = {}
-        seen: Set[int] = set()
+        state: dict[str, Any] = {}
+        seen: set[int] = set()
         averaged = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
         for name, value in new_model.state_dict().items():
             if torch.is_tensor(value):
@@ -52,7 +53,7 @@ def begin_average_with_loaded_parameters() -> None:
             return original(self, filename, *args, **kwargs)
         load = checkpoint_utils.load_checkpoint_to_cpu
 
-        def load_with_average(*where: Any, **how: Any) -> Dict[str, Any]:
+        def load_with_average(*where: Any, **how: Any) -> dict[str, Any]:
             state = load(*where, **how)
             if state.get("extra_state") is not None and "ema" not in state["extra_state"]:
                 logger.warning(f"{filename} has no average: starting it from the parameters")

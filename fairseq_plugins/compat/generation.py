@@ -5,7 +5,8 @@ import inspect
 import re
 import sys
 from argparse import Namespace
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from fairseq import options, utils
@@ -42,9 +43,9 @@ def number_diverse_beams_within_the_batch() -> None:
         self: DiverseBeamSearch,
         step: int,
         lprobs: torch.Tensor,
-        scores: Optional[torch.Tensor],
-        prev_output_tokens: Optional[torch.Tensor] = None,
-        original_batch_idxs: Optional[torch.Tensor] = None,
+        scores: torch.Tensor | None,
+        prev_output_tokens: torch.Tensor | None = None,
+        original_batch_idxs: torch.Tensor | None = None,
     ) -> Any:
         if original_batch_idxs is not None:
             if step == 0:
@@ -83,7 +84,7 @@ def end_constrained_hypotheses() -> None:
         self: PrefixConstrainedBeamSearch,
         step: int,
         lprobs: torch.Tensor,
-        scores: Optional[torch.Tensor],
+        scores: torch.Tensor | None,
         prev_output_tokens: torch.Tensor,
         original_batch_idxs: torch.Tensor,
     ) -> Any:
@@ -280,7 +281,7 @@ def replace_unknown_words() -> None:
         hypo_str: str,
         src_str: str,
         alignment: Any,
-        align_dict: Dict[str, str],
+        align_dict: dict[str, str],
         unk: str,
     ) -> str:
         places = {target: source for source, target in alignment}
@@ -288,7 +289,7 @@ def replace_unknown_words() -> None:
         return original(hypo_str, src_str, sources, align_dict, unk)
 
     @around(utils, "load_align_dict")
-    def load_align_dict(original: Callable, replace_unk: Optional[str]) -> Optional[Dict[str, str]]:
+    def load_align_dict(original: Callable, replace_unk: str | None) -> dict[str, str] | None:
         return original("" if replace_unk == "@@ " else replace_unk)
 
 

@@ -11,8 +11,9 @@ import logging
 import os
 import re
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import checkpoint_utils
@@ -118,8 +119,8 @@ def refuse_damaged_checkpoints() -> None:
 class Found(NamedTuple):
     """Rank 0's decision for all processes: the file to resume from, or why there is none."""
 
-    restore_file: Optional[str] = None  # None leaves the choice to fairseq
-    refusal: Optional[str] = None
+    restore_file: str | None = None  # None leaves the choice to fairseq
+    refusal: str | None = None
 
 
 def resume_from_the_newest_intact_checkpoint() -> None:
@@ -133,7 +134,7 @@ def resume_from_the_newest_intact_checkpoint() -> None:
     @around(checkpoint_utils, "load_checkpoint")
     def load_checkpoint(
         original: Callable, cfg: Any, trainer: Any, **kwargs: Any
-    ) -> Tuple[Any, Any]:
+    ) -> tuple[Any, Any]:
         found = Found()
         if trainer.data_parallel_rank == 0:
             refusal = "" if cfg.no_save else one_training.hold(Path(cfg.save_dir))
@@ -155,7 +156,7 @@ def resume_from_the_newest_intact_checkpoint() -> None:
 
 
 @contextlib.contextmanager
-def _restoring(cfg: Any, path: Optional[str]) -> Iterator[None]:
+def _restoring(cfg: Any, path: str | None) -> Iterator[None]:
     """Set the options to restore this checkpoint, and restore the options at the end."""
     if path is None:
         yield
@@ -207,13 +208,13 @@ def _find_checkpoint(cfg: Any, suffix: str) -> Found:
     )
 
 
-def _others(folder: Path, suffix: str) -> List[Path]:
+def _others(folder: Path, suffix: str) -> list[Path]:
     """All other checkpoints of fairseq in the folder, sorted by name."""
     name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){re.escape(suffix)}\.pt")
     return sorted(path for path in folder.iterdir() if name.fullmatch(path.name))
 
 
-def _newest_intact(paths: List[Path]) -> Optional[Path]:
+def _newest_intact(paths: list[Path]) -> Path | None:
     """The intact checkpoint of the latest update; reads as few files as possible."""
     numbered = sorted((path for path in paths if _place(path)), key=_place, reverse=True)
     intact = list(itertools.islice((p for p in numbered if not find_damage(str(p))), 1))
@@ -222,7 +223,7 @@ def _newest_intact(paths: List[Path]) -> Optional[Path]:
     return max(intact, key=_updates) if len(intact) > 1 else next(iter(intact), None)
 
 
-def _place(path: Path) -> Tuple[float, ...]:
+def _place(path: Path) -> tuple[float, ...]:
     """Sort key (epoch, update) from the name; checkpoint<epoch>.pt is the end of its epoch."""
     within = re.match(r"checkpoint_(\d+)_(\d+)", path.name)
     if within:

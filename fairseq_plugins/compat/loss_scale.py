@@ -1,7 +1,8 @@
 """Repairs of the scale of the loss, of `--amp` (torch's automatic mixed precision) and `--fp16`."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Callable, Dict
+from typing import Any
 
 from fairseq.optim import AMPOptimizer
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
@@ -62,7 +63,7 @@ def resume_with_the_scale() -> None:
     """
 
     @around(AMPOptimizer, "state_dict")
-    def state_dict(original: Callable, self: AMPOptimizer) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: AMPOptimizer) -> dict[str, Any]:
         state, scaler = original(self), self.scaler.state_dict()
         if scaler:  # empty without a GPU
             state["loss_scale"] = scaler["scale"]
@@ -73,7 +74,7 @@ def resume_with_the_scale() -> None:
     def load_state_dict(
         original: Callable,
         self: AMPOptimizer,
-        state_dict: Dict[str, Any],
+        state_dict: dict[str, Any],
         optimizer_overrides: Any = None,
     ) -> None:
         original(self, state_dict, optimizer_overrides)
@@ -91,7 +92,7 @@ def resume_with_the_counters_of_the_scale() -> None:
     """
 
     @around((HalfOptimizer, SmallOptimizer), "state_dict")
-    def state_dict(original: Callable, self: Any) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: Any) -> dict[str, Any]:
         state = original(self)
         if self.scaler is not None:  # None with bf16
             state.update({"scaler" + name: getattr(self.scaler, name) for name in COUNTERS})
@@ -99,7 +100,7 @@ def resume_with_the_counters_of_the_scale() -> None:
 
     @around((HalfOptimizer, SmallOptimizer), "load_state_dict")
     def load_state_dict(
-        original: Callable, self: Any, state_dict: Dict[str, Any], optimizer_overrides: Any = None
+        original: Callable, self: Any, state_dict: dict[str, Any], optimizer_overrides: Any = None
     ) -> None:
         original(self, state_dict, optimizer_overrides)
         if self.scaler is not None:

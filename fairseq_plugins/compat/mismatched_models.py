@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
@@ -55,7 +56,7 @@ _MISMATCH = re.compile(
 _LACKING = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: (\".*?\")\. *(?:\n|$)")
 
 
-def _what_is_lacking(error: str) -> Optional[str]:
+def _what_is_lacking(error: str) -> str | None:
     """The line for torch's error if the checkpoint or the model lacks parameters, or None."""
     found = []
     for kind, listed in _LACKING.findall(error):

@@ -1,7 +1,8 @@
 """Update all parameters on a GPU by operations on lists instead of tensor by tensor."""
 
 import math
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -54,8 +55,8 @@ def _step(original: Callable, self: Any, closure: Any = None) -> Any:
     return None
 
 
-def _state_of(optimizer: Any, p: Tensor) -> Dict[str, Any]:
-    state: Dict[str, Any] = optimizer.state[p]
+def _state_of(optimizer: Any, p: Tensor) -> dict[str, Any]:
+    state: dict[str, Any] = optimizer.state[p]
     if not state:
         state.update(step=0, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
     for name in ("exp_avg", "exp_avg_sq"):
@@ -65,7 +66,7 @@ def _state_of(optimizer: Any, p: Tensor) -> Dict[str, Any]:
     return state
 
 
-def _adam(group: Dict[str, Any], params: List[Tensor], states: List[Dict[str, Any]]) -> None:
+def _adam(group: dict[str, Any], params: list[Tensor], states: list[dict[str, Any]]) -> None:
     """One step of fairseq's Adam (decoupled weight decay) for all parameters of a group."""
     beta1, beta2 = group["betas"]
     gradients = [p.grad for p in params if p.grad is not None]
@@ -111,7 +112,7 @@ def _copy_parameters(original: Callable, self: Any) -> None:
         original(self)
 
 
-def _copied(pairs: Sequence[Tuple[Tensor, Tensor]]) -> bool:
+def _copied(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
     """Copy the second of each pair to the first, if all firsts and all seconds are alike."""
     there, here = ([pair[side] for pair in pairs] for side in (0, 1))
     alike = all(len({tensor.dtype for tensor in side}) == 1 for side in (there, here))
@@ -122,7 +123,7 @@ def _copied(pairs: Sequence[Tuple[Tensor, Tensor]]) -> bool:
 
 
 def _zero_gradients(original: Callable, self: Any) -> None:
-    gradients: List[Tensor] = []
+    gradients: list[Tensor] = []
     if not self.has_flat_params:
         gradients = [p.grad for p in self.fp32_params if p.grad is not None]
     if not _may_be_listed(gradients):

@@ -1,6 +1,7 @@
 """The search for the module whose gradient is NaN."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.nan_detector import NanDetector
 

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Callable, Optional
+from typing import IO, Any
 
 from fairseq.distributed import utils as distributed_utils
 
@@ -14,7 +15,7 @@ from fairseq_plugins.files import lock, open_to_append
 LOCK = "training.lock"
 PATIENCE = 8.0  # seconds; an earlier training may be ending
 
-_held: Optional[IO[str]] = None  # lock of the training in this process
+_held: IO[str] | None = None  # lock of the training in this process
 
 
 def hold(folder: Path) -> str:

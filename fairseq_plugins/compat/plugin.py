@@ -3,9 +3,9 @@
 They know nothing else about it. With the defaults, they refer to fairseq's own parts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, Tuple
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Plugin:
     label_model: str = "roberta"
     text_criterion: str = "label_smoothed_cross_entropy"
     label_task: str = "sentence_prediction"
-    scores: Dict[str, Tuple[str, ...]] = field(default_factory=lambda: {"bleu": ("bleu",)})
-    digests_of_words: Callable[[Path], Dict[str, str]] = lambda folder: {}
+    scores: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"bleu": ("bleu",)})
+    digests_of_words: Callable[[Path], dict[str, str]] = lambda folder: {}
     check_intact: Callable[[Path, Path], None] = lambda folder, path: None
     how_to_prepare: Callable[[Path], str] = lambda folder: ""
 

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from typing import Any, Callable, Dict, List, Set
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.optim import FairseqOptimizer
 from fairseq.trainer import Trainer
@@ -78,7 +79,7 @@ def refuse_another_optimizer() -> None:
     def load_state_dict(
         original: Callable,
         self: FairseqOptimizer,
-        state_dict: Dict[str, Any],
+        state_dict: dict[str, Any],
         *args: Any,
         **kwargs: Any,
     ) -> None:
@@ -86,7 +87,7 @@ def refuse_another_optimizer() -> None:
         original(self, state_dict, *args, **kwargs)
 
 
-def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
+def _check_state(groups: list[dict[str, Any]], state: dict[str, Any]) -> None:
     """Compare a stored state in torch's format with its parameters.
 
     Raises:
@@ -129,7 +130,7 @@ def _check_state(groups: List[Dict[str, Any]], state: Dict[str, Any]) -> None:
         )
 
 
-def _parts(state: Dict[str, Any]) -> Set[str]:
+def _parts(state: dict[str, Any]) -> set[str]:
     """The names in a parameter's state; Adafactor has two halves for some of them."""
     return {re.sub("_(row|col)$", "", name) for name in state}
 
@@ -144,7 +145,7 @@ def tell_options_of_the_checkpoint() -> None:
     def load_state_dict(
         original: Callable,
         self: FairseqOptimizer,
-        state_dict: Dict[str, Any],
+        state_dict: dict[str, Any],
         optimizer_overrides: Any = None,
     ) -> None:
         given = [_options(group) for group in self.param_groups]
@@ -161,9 +162,9 @@ def tell_options_of_the_checkpoint() -> None:
                     return
 
 
-def _options(group: Dict[str, Any]) -> Dict[str, Any]:
+def _options(group: dict[str, Any]) -> dict[str, Any]:
     """The options of a group of parameters that do not change while it trains."""
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in ("betas", "eps", "weight_decay", "momentum"):
         if name in group:
             value = group[name]

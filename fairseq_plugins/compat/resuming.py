@@ -4,8 +4,9 @@ import logging
 import math
 import os
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
@@ -91,12 +92,12 @@ def resume_with_another_number_of_processes() -> None:
     """
 
     @around(EpochBatchIterator, "state_dict")
-    def state_dict(original: Callable, self: EpochBatchIterator) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: EpochBatchIterator) -> dict[str, Any]:
         return {**original(self), SHARDS: self.num_shards, SENTENCES: len(self.dataset)}
 
     @around(EpochBatchIterator, "load_state_dict")
     def load_state_dict(
-        original: Callable, self: EpochBatchIterator, state: Dict[str, Any]
+        original: Callable, self: EpochBatchIterator, state: dict[str, Any]
     ) -> None:
         state = dict(state)
         read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
@@ -172,9 +173,9 @@ def remember_validations() -> None:
 
     @around(Trainer, "save_checkpoint")
     def save_checkpoint(
-        original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
+        original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
     ) -> Any:
-        more: Dict[str, Any] = {EARLY_STOPPING: dict(patience())}
+        more: dict[str, Any] = {EARLY_STOPPING: dict(patience())}
         if getattr(self, DUE, None):
             more[DUE] = getattr(self, DUE)
         return original(self, filename, {**extra_state, **more})
@@ -213,11 +214,11 @@ def remember_plateaus() -> None:
     """
 
     @around(Plateau, "state_dict")
-    def state_dict(original: Callable, self: Plateau) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: Plateau) -> dict[str, Any]:
         return {**original(self), "num_bad_epochs": self.lr_scheduler.num_bad_epochs}
 
     @around(Plateau, "load_state_dict")
-    def load_state_dict(original: Callable, self: Plateau, state: Dict[str, Any]) -> None:
+    def load_state_dict(original: Callable, self: Plateau, state: dict[str, Any]) -> None:
         original(self, state)
         self.lr_scheduler.num_bad_epochs = state.get("num_bad_epochs", 0)
 
@@ -274,7 +275,7 @@ def what_follows(trainer: Trainer, iterator: Any) -> str:
     return "validate and save" if save else "validate"
 
 
-def _validate(trainer: Trainer, at: Dict[str, Any], due: str) -> Any:
+def _validate(trainer: Trainer, at: dict[str, Any], due: str) -> Any:
     """Make the validation that is due at a stored position, and save if fairseq would."""
     program, cfg = _program(), trainer.cfg
     after_epoch = at.get("iterations_in_epoch") == 0
@@ -302,7 +303,7 @@ def _program() -> Any:
     return None
 
 
-def patience() -> Dict[str, Any]:
+def patience() -> dict[str, Any]:
     """The best score and the validations since, which fairseq keeps as attributes of a function."""
     program = _program()
     return {} if program is None else vars(program.should_stop_early)
@@ -317,12 +318,12 @@ def keep_parameters_in_float32() -> None:
     """
 
     @around(HalfOptimizer, "state_dict")
-    def state_dict(original: Callable, self: HalfOptimizer) -> Dict[str, Any]:
+    def state_dict(original: Callable, self: HalfOptimizer) -> dict[str, Any]:
         return {**original(self), FLOAT32: [copy.detach() for copy in _float32(self)]}
 
     @around(HalfOptimizer, "load_state_dict")
     def load_state_dict(
-        original: Callable, self: HalfOptimizer, state: Dict[str, Any], *args: Any
+        original: Callable, self: HalfOptimizer, state: dict[str, Any], *args: Any
     ) -> None:
         state = dict(state)
         stored = state.pop(FLOAT32, [])
@@ -335,7 +336,7 @@ def keep_parameters_in_float32() -> None:
                 copy.data.copy_(torch.where(same, one, copy))
 
 
-def _float32(optimizer: HalfOptimizer) -> List[torch.Tensor]:
+def _float32(optimizer: HalfOptimizer) -> list[torch.Tensor]:
     """The float32 copies: one per parameter, or one flat copy per device."""
     copies = optimizer.fp32_params
     return list(copies.values()) if isinstance(copies, dict) else list(copies)

@@ -9,7 +9,8 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, List, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -125,7 +126,7 @@ def save_when_terminated() -> None:
 
     @around(Trainer, "_aggregate_logging_outputs")
     def _aggregate_logging_outputs(
-        original: Callable, self: Trainer, logging_outputs: List[Any], *numbers: Any, **kwargs: Any
+        original: Callable, self: Trainer, logging_outputs: list[Any], *numbers: Any, **kwargs: Any
     ) -> Any:
         numbers = (*numbers, float(request.made))
         outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
@@ -161,7 +162,7 @@ def spawn(*args: Any, **kwargs: Any) -> None:
 
     main = threading.current_thread() is threading.main_thread()  # other threads get no signals
     before = signal.signal(signal.SIGTERM, pass_on) if main else None
-    processes: List[Any] = []
+    processes: list[Any] = []
     try:
         context = torch.multiprocessing.spawn(*args, **{**kwargs, "join": False})
         processes = context.processes

@@ -14,7 +14,8 @@ import logging
 import os
 import re
 from argparse import Namespace
-from typing import Any, Callable, Dict, FrozenSet, Optional
+from collections.abc import Callable
+from typing import Any
 
 from fairseq import criterions
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 # Options that fairseq passes to `eval`, in any of its models, tasks, criterions, optimizers and
 # schedulers. A string stored under such a name must be a literal.
-EVALUATED: FrozenSet[str] = frozenset(
+EVALUATED: frozenset[str] = frozenset(
     """
     adafactor_eps adam_betas adamax_betas adaptive_input_cutoff adaptive_softmax_cutoff
     character_filters conv_aggregator_layers conv_feature_layers decoder_attention decoder_layers
@@ -42,7 +43,7 @@ EVALUATED: FrozenSet[str] = frozenset(
 
 # Files that fairseq would open, write or run, and the value that replaces their name. None: the
 # checkpoint replaces the file, since it holds the weights. "": the user must name the file.
-FILES: Dict[str, Optional[str]] = {
+FILES: dict[str, str | None] = {
     **dict.fromkeys(
         """
         decoder_embed_path encoder_embed_path extra_data fixed_dictionary label_dir lang_dict

@@ -1,7 +1,8 @@
 """Repairs of fairseq's text tasks that end in a traceback."""
 
 import collections
-from typing import Any, Callable, Dict, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from fairseq.data.iterators import EpochBatchIterator
@@ -33,13 +34,13 @@ def sum_the_logs_of_semisupervised_translation() -> None:
 def _train_step(
     original: Callable,
     self: SemisupervisedTranslationTask,
-    sample: Dict[str, Any],
+    sample: dict[str, Any],
     model: Any,
     criterion: Any,
     optimizer: Any,
     update_num: int,
     ignore_grad: bool = False,
-) -> Tuple[float, Any, Dict[str, Any]]:
+) -> tuple[float, Any, dict[str, Any]]:
     """The weighted losses of parallel, back-translated and denoised text; gradients are added up.
 
     Logs have the sums, and those of each part under its name, as in `multilingual_translation`.
@@ -48,7 +49,7 @@ def _train_step(
     if update_num > 0:
         self.update_step(update_num)
     total, size = 0.0, 0.0
-    logs: Dict[str, Any] = collections.defaultdict(float)
+    logs: dict[str, Any] = collections.defaultdict(float)
     parts = [(pair, pair, self.lambda_parallel) for pair in self.lang_pairs]
     for pair in self.lang_pairs:
         target = pair.split("-")[1]

@@ -3,8 +3,9 @@
 import difflib
 import math
 from argparse import Namespace
+from collections.abc import Callable, Iterable
 from dataclasses import fields
-from typing import Any, Callable, Iterable
+from typing import Any
 
 import torch
 from fairseq.data import data_utils, encoders

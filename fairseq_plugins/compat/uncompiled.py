@@ -8,8 +8,9 @@ import importlib
 import math
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any
 
 import fairseq
 import numpy as np
@@ -71,7 +72,7 @@ def batch_by_size_vec(
     max_tokens: int,
     max_sentences: int,
     bsz_mult: int,
-) -> List[np.ndarray]:
+) -> list[np.ndarray]:
     """Cut `indices` into batches as large as the limits allow.
 
     A batch of n sentences costs n times the longest of them. From `bsz_mult` sentences on, n is a
@@ -113,7 +114,7 @@ def batch_by_size_fn(
     max_tokens: int,
     max_sentences: int,
     bsz_mult: int,
-) -> List[np.ndarray]:
+) -> list[np.ndarray]:
     """`batch_by_size_vec` with the lengths from a function."""
     lengths = np.fromiter(map(num_tokens_fn, indices.tolist()), np.int64, len(indices))
     return batch_by_size_vec(indices, lengths, max_tokens, max_sentences, bsz_mult)
@@ -121,11 +122,11 @@ def batch_by_size_fn(
 
 def batch_fixed_shapes_fast(
     indices: np.ndarray, num_tokens_fn: Callable[[int], int], fixed_shapes_sorted: np.ndarray
-) -> List[List[int]]:
+) -> list[list[int]]:
     """Cut `indices` into batches that fit one of the shapes, S x 2: sentences and length."""
     shapes = fixed_shapes_sorted.tolist()
-    batches: List[List[int]] = []
-    batch: List[int] = []
+    batches: list[list[int]] = []
+    batch: list[int] = []
     longest = 0
     for index in indices.tolist():
         longest = max(longest, num_tokens_fn(index))
@@ -140,7 +141,7 @@ def batch_fixed_shapes_fast(
 
 
 def _get_slice_indices_fast(
-    sizes: np.ndarray, break_mode: Optional[str], block_size: int, document_sep_len: int
+    sizes: np.ndarray, break_mode: str | None, block_size: int, document_sep_len: int
 ) -> np.ndarray:
     """The start and end of the blocks of a stream of tokens: N x 2.
 
@@ -223,7 +224,7 @@ def _add(self: Any, ref: torch.Tensor, pred: torch.Tensor) -> None:
         setattr(stat, match, getattr(stat, match) + sum((found & known).values()))
 
 
-def _trim(tokens: List[int], scorer: Any) -> List[int]:
+def _trim(tokens: list[int], scorer: Any) -> list[int]:
     """Without padding on the left, and padding and ends on the right, but at least one token."""
     start, end = 0, len(tokens)
     while start < end and tokens[start] == scorer.pad:

@@ -8,7 +8,7 @@ setup.py refuses them.)
 import typing
 from argparse import Namespace
 from collections import defaultdict
-from typing import Any, List, Tuple, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, ListConfig, base, nodes
 
-Allowed = Union[Any, Tuple[Any, str]]  # a type, or an object and its name in the file
+Allowed = Any | tuple[Any, str]  # a type, or an object and its name in the file
 
 
 def allow_types_of_fairseq_checkpoints() -> None:
@@ -24,7 +24,7 @@ def allow_types_of_fairseq_checkpoints() -> None:
     torch.serialization.add_safe_globals(types_of_fairseq())
 
 
-def types_of_fairseq() -> List[Allowed]:
+def types_of_fairseq() -> list[Allowed]:
     """The types that fairseq writes besides tensors.
 
     `Namespace` and omegaconf's types hold options, numpy's types come from meters and scores,
@@ -34,7 +34,7 @@ def types_of_fairseq() -> List[Allowed]:
     array = np.zeros(1)
     reconstruct = array.__reduce__()[0]
     scalar = array[0].__reduce__()[0]
-    types: List[Allowed] = [Namespace, dict, list, int, defaultdict, (typing.Any, "typing.Any")]
+    types: list[Allowed] = [Namespace, dict, list, int, defaultdict, (typing.Any, "typing.Any")]
     types += [np.ndarray, np.dtype]
     # numpy 2 moved numpy.core to numpy._core; files of either version must load in both
     for module in ("numpy.core.multiarray", "numpy._core.multiarray"):

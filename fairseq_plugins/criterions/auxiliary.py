@@ -1,6 +1,7 @@
 """The loss that balances Switch networks, added to any criterion."""
 
-from typing import Any, Callable, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from fairseq import criterions
 from fairseq.logging import metrics
@@ -26,8 +27,8 @@ def install() -> None:
 
 
 def add_auxiliary_losses(
-    criterion: nn.Module, inputs: Tuple[Any, ...], output: Tuple[Tensor, Any, Any]
-) -> Tuple[Tensor, Any, Any]:
+    criterion: nn.Module, inputs: tuple[Any, ...], output: tuple[Tensor, Any, Any]
+) -> tuple[Tensor, Any, Any]:
     """Forward hook: add the balance of all Switch networks to the criterion's loss in training.
 
     ``loss + size * sum weight * value``, where size is the sample size, by which fairseq divides
@@ -50,7 +51,7 @@ def add_auxiliary_losses(
     model = inputs[0]
     if not model.training:
         return output
-    values: List[float] = []
+    values: list[float] = []
     for module in model.modules():
         value = module.take_balance() if isinstance(module, SwitchFeedForward) else None
         if value is not None:  # None if LayerDrop skipped the layer

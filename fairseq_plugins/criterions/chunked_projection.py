@@ -5,7 +5,8 @@ same loop: its logits do not grow with the batch.
 """
 
 import math
-from typing import Any, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,12 +30,12 @@ def chunked_loss(
     features: Tensor,
     target: Tensor,
     weight: Tensor,
-    bias: Optional[Tensor],
+    bias: Tensor | None,
     objective: Objective,
-    chunk: Optional[int] = None,
+    chunk: int | None = None,
     count_correct: bool = False,
-    copies: Optional[Copies] = None,
-    counted: Optional[Tensor] = None,
+    copies: Copies | None = None,
+    counted: Tensor | None = None,
 ) -> Sums:
     """The objective of ``log_softmax(features weight^T + bias)``.
 
@@ -123,16 +124,16 @@ class _ChunkedLoss(torch.autograd.Function):
         ctx: Any,
         features: Tensor,
         weight: Tensor,
-        bias: Optional[Tensor],
-        log_odds: Optional[Tensor],
+        bias: Tensor | None,
+        log_odds: Tensor | None,
         target: Tensor,
-        copies: Optional[Copies],
-        counted: Optional[Tensor],
+        copies: Copies | None,
+        counted: Tensor | None,
         objective: Objective,
         chunk: int,
         count_correct: bool,
         with_gradients: bool,
-    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         vocabulary = weight.size(0)
         exact = torch.promote_types(features.dtype, torch.float32)
         share = objective.smoothing / (vocabulary - 1)
@@ -150,8 +151,8 @@ class _ChunkedLoss(torch.autograd.Function):
             xs, y = features[:, here], target[here]
             kept = None if counted is None else counted[here]
             rows = torch.arange(y.size(0), device=y.device)
-            logits: List[Tensor] = []
-            at_target: List[Tensor] = []
+            logits: list[Tensor] = []
+            at_target: list[Tensor] = []
             for x, part in zip(xs, objective.cross_entropy):
                 rounded = nn.functional.linear(x, weight, bias)
                 if count_correct and copies is None:
@@ -197,7 +198,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor, *unused: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad_output: Tensor, *unused: Tensor) -> tuple[Tensor | None, ...]:
         grads = [
             None if grad is None else (grad * grad_output).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
@@ -205,7 +206,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return (*grads, None, None, None, None, None, None, None)
 
 
-def _masked(values: Tensor, kept: Optional[Tensor]) -> Tensor:
+def _masked(values: Tensor, kept: Tensor | None) -> Tensor:
     """Zero where tokens are not counted."""
     return values if kept is None else values.masked_fill(~kept, 0)
 
@@ -225,9 +226,9 @@ class _Gradients:
         needed: Sequence[bool],
         features: Tensor,
         weight: Tensor,
-        log_odds: Optional[Tensor],
+        log_odds: Tensor | None,
         objective: Objective,
-        counted: Optional[Tensor] = None,
+        counted: Tensor | None = None,
     ):
         self.features, self.weight, self.objective = features, weight, objective
         self.counted = counted
@@ -274,7 +275,7 @@ class _Gradients:
                 scaled = x * (self.weight_scale / self.scale) if self.is_half else x
                 self.of_weight += grad.t().mm(scaled)
 
-    def finish(self, share: float, weight_sum: Tensor) -> List[Optional[Tensor]]:
+    def finish(self, share: float, weight_sum: Tensor) -> list[Tensor | None]:
         """Subtract the share of every word once, before gradients are rounded to inputs' dtypes.
 
         Args:
@@ -308,8 +309,8 @@ class _Gradients:
 
 
 def _distributions(
-    logits: List[Tensor], objective: Objective, kept: Optional[Tensor] = None
-) -> Tuple[List[Tensor], Tensor, List[Tensor]]:
+    logits: list[Tensor], objective: Objective, kept: Tensor | None = None
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
     """The terms of a chunk's loss that do not depend on the targets, and their gradients.
 
     Args:
@@ -356,7 +357,7 @@ def _distributions(
     return normalizers, divergence, [p_grad, q_grad.sub_(p, alpha=there)]
 
 
-def _half_scales(objective: Objective) -> Tuple[float, float]:
+def _half_scales(objective: Objective) -> tuple[float, float]:
     """The scales of float16 gradients, lower if divergences can make the gradients larger."""
     room = 2.0 ** math.ceil(math.log2(1 + 4 * sum(objective.divergence)))
     return FEATURE_SCALE / room, WEIGHT_SCALE / room

@@ -1,7 +1,8 @@
 """Scale the token embeddings of any model, with hooks."""
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Set, Tuple
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -29,14 +30,14 @@ def scale_embeddings(model: Any, draw: Callable[[Tensor], Tensor], kept: int) ->
     """
     inner = unwrap(model)[-1]
     sides = [getattr(inner, side, None) for side in ("encoder", "decoder")]
-    embeddings: Set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
+    embeddings: set[Any] = {getattr(side, "embed_tokens", None) for side in sides}
     if None in embeddings:
         raise ConfigurationError(
             f"{type(inner).__name__} does not support SimCut: its encoder or decoder has no "
             "embed_tokens; use --criterion label_smoothed_cross_entropy_rdrop"
         )
 
-    def scale(module: nn.Module, args: Tuple[Tensor], embedded: Tensor) -> Tensor:
+    def scale(module: nn.Module, args: tuple[Tensor], embedded: Tensor) -> Tensor:
         tokens = args[0].reshape(-1)
         factors = draw(tokens).masked_fill(tokens == kept, 1.0)
         return embedded * factors.view(*args[0].shape, 1).to(embedded.dtype)

@@ -1,7 +1,7 @@
 """fairseq's label-smoothed cross entropy in chunks, to save memory."""
 
-from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Optional, Tuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
@@ -46,24 +46,24 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         return cls(task, **checked_options(getattr(cls, "__dataclass"), cfg))
 
     def forward(
-        self, model: Any, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """As in fairseq: the summed loss, the sample size to divide by, and the logging output."""
         if not reduce:
             return super().forward(model, sample, reduce)
         return self.compute(model, sample, Objective(self.eps), find_projection(model))
 
-    def perturb(self, model: Any) -> ContextManager:
+    def perturb(self, model: Any) -> AbstractContextManager:
         """Context in which the two passes of a model get different inputs."""
         return nullcontext()
 
     def compute(
         self,
         model: Any,
-        sample: Dict[str, Any],
+        sample: dict[str, Any],
         objective: Objective,
-        projection: Optional[nn.Linear],
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        projection: nn.Linear | None,
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """`forward` with any objective.
 
         With P passes, the model gets the batch P times in one forward; the second pass is the

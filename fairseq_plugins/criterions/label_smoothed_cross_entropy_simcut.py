@@ -1,7 +1,8 @@
 """Label smoothing with SimCut (Gao et al., NAACL 2022): same predictions without some words."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ContextManager
+from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
@@ -62,7 +63,7 @@ class LabelSmoothedCrossEntropySimCut(TwoPassCriterion):
     def objective(self) -> Objective:
         return Objective(self.eps, (1.0, 0.0), (self.alpha, 0.0))
 
-    def perturb(self, model: Any) -> ContextManager:
+    def perturb(self, model: Any) -> AbstractContextManager:
         end = self.task.target_dictionary.eos()
         return scale_embeddings(model, self.cut_words, end)
 

@@ -1,6 +1,6 @@
 """The objective of criterions with one or two passes, and its loss from log-probabilities."""
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor
@@ -20,8 +20,8 @@ class Objective(NamedTuple):
     """
 
     smoothing: float
-    cross_entropy: Tuple[float, ...] = (1.0,)
-    divergence: Tuple[float, float] = (0.0, 0.0)
+    cross_entropy: tuple[float, ...] = (1.0,)
+    divergence: tuple[float, float] = (0.0, 0.0)
 
 
 class Sums(NamedTuple):

@@ -1,7 +1,7 @@
 """The base class of R-Drop and SimCut: label smoothing and the divergence of two passes."""
 
 import math
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
@@ -33,8 +33,8 @@ class TwoPassCriterion(LabelSmoothedCrossEntropyFused):
         raise NotImplementedError
 
     def forward(
-        self, model: Any, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """As in fairseq: the summed loss, the sample size to divide by, and the logging output.
 
         Two passes are always reduced: their divergence is a sum over all tokens.

@@ -1,13 +1,14 @@
 """The model inside the wrappers of parallel training, and how its output maps to positions."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-def unwrap(model: Any) -> List[Any]:
+def unwrap(model: Any) -> list[Any]:
     """The model that a criterion gets, and all models that it wraps, from outside to inside."""
     models = [model]
     while isinstance(getattr(models[-1], "module", None), nn.Module):
@@ -44,7 +45,7 @@ def positions_of(extra: Any, mask: Tensor) -> Tensor:
     return torch.arange(mask.numel(), device=mask.device)
 
 
-def sentences_of_rows(extra: Any) -> Optional[Tensor]:
+def sentences_of_rows(extra: Any) -> Tensor | None:
     """The sentence of each target row, if a model computed on rows (`models/on_rows.py`), or None.
 
     Rows of padding have finite values.

@@ -1,8 +1,9 @@
 """The numbers of tokens that a model reads of the texts in a prepared folder."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import numpy as np
 from fairseq.data import data_utils, indexed_dataset
@@ -11,7 +12,7 @@ from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POS
 from fairseq_plugins.compat.data_files import MissingData, check_files
 from fairseq_plugins.errors import ConfigurationError
 
-Languages = Tuple[Optional[str], Optional[str]]  # source and target; None: those of the data
+Languages = tuple[str | None, str | None]  # source and target; None: those of the data
 
 
 class Limits(NamedTuple):
@@ -21,7 +22,7 @@ class Limits(NamedTuple):
     target: int
 
 
-def source_cut(args: argparse.Namespace) -> Optional[int]:
+def source_cut(args: argparse.Namespace) -> int | None:
     """The length to which --truncate-source or --shorten-method truncates; None without them."""
     if str(getattr(args, "shorten_method", "none")) != "none":
         return args.max_positions
@@ -49,7 +50,7 @@ def sizes(prefix: Path) -> np.ndarray:
     return np.array(dataset.sizes)
 
 
-def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path, bool]]:
+def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[Path, bool]]:
     """The files of a subset's languages, without .idx, and whether each is the source."""
     source, target = languages
     if not (source and target):
@@ -66,8 +67,8 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[Tuple[Path
 
 
 def _lengths(
-    data: Path, languages: Languages, subset: str, cut: Optional[int]
-) -> List[Tuple[np.ndarray, bool]]:
+    data: Path, languages: Languages, subset: str, cut: int | None
+) -> list[tuple[np.ndarray, bool]]:
     """The tokens of each text of a subset, for each of its sides, and whether it is the source.
 
     Sources, and texts to classify, count at most `cut` tokens.
@@ -93,7 +94,7 @@ def _lengths(
     return found
 
 
-def _too_long(sides: Sequence[Tuple[np.ndarray, bool]], limits: Limits) -> np.ndarray:
+def _too_long(sides: Sequence[tuple[np.ndarray, bool]], limits: Limits) -> np.ndarray:
     """Which pairs have a source or a target over these limits."""
     longer = [
         lengths > (limits.source if is_source else limits.target) for lengths, is_source in sides
@@ -105,15 +106,15 @@ def longest_sentences(
     data: Path,
     languages: Languages,
     subsets: Sequence[str],
-    cut: Optional[int] = None,
-    limits: Optional[Limits] = None,
-) -> Dict[str, int]:
+    cut: int | None = None,
+    limits: Limits | None = None,
+) -> dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.
 
     Sources, and texts to classify, count at most `cut` tokens. Pairs that exceed `limits` are
     ignored.
     """
-    longest: Dict[str, int] = {}
+    longest: dict[str, int] = {}
     for subset in subsets:
         sides = _lengths(data, languages, subset, cut)
         if sides:
@@ -140,7 +141,7 @@ def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str
 
 
 def count_too_long(
-    data: Path, languages: Languages, subset: str, limits: Limits, cut: Optional[int]
+    data: Path, languages: Languages, subset: str, limits: Limits, cut: int | None
 ) -> int:
     """How many pairs exceed `limits`. Sources count at most `cut` tokens."""
     return int(np.sum(_too_long(_lengths(data, languages, subset, cut), limits)))

@@ -6,8 +6,9 @@ worker that collates the batch. Sentences of padding follow the real ones, up to
 that other batches share. `modules/rows.py` computes on this layout.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ ALIKE = 4  # up to this ratio, source and target count as equally long
 class Shape(NamedTuple):
     """The sizes of a batch: batches of one shape share a recording."""
 
-    source: Tuple[int, ...]  # rows of the source in each block of the encoder
+    source: tuple[int, ...]  # rows of the source in each block of the encoder
     target: int  # rows of the target
     sentences: int  # including padding and empty sentences, which come last
     longest: int  # upper bound on the rows of a source sentence, also one of padding
@@ -67,7 +68,7 @@ class Rows:
         return replace(self, numbers=self.numbers.pin_memory())
 
 
-def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
+def parts(numbers: Tensor, shape: Shape) -> dict[str, Any]:
     """Views of `Rows.numbers`.
 
     Returns:
@@ -87,7 +88,7 @@ def parts(numbers: Tensor, shape: Shape) -> Dict[str, Any]:
     }
 
 
-def lay_out(sample: Dict[str, Any], spec: Spec) -> Rows:
+def lay_out(sample: dict[str, Any], spec: Spec) -> Rows:
     """The rows of fairseq's batch of sentence pairs, padded on any side, on the CPU."""
     words, previous = (sample["net_input"][n] for n in ("src_tokens", "prev_output_tokens"))
     tokens = [words, previous, sample["target"]]
@@ -96,7 +97,7 @@ def lay_out(sample: Dict[str, Any], spec: Spec) -> Rows:
     return _lay_out(real, lengths[0], lengths[1], int(sample["ntokens"]), spec)
 
 
-def lay_out_pairs(examples: Sequence[Dict[str, Tensor]], eos: int, spec: Spec) -> Rows:
+def lay_out_pairs(examples: Sequence[dict[str, Tensor]], eos: int, spec: Spec) -> Rows:
     """The rows of examples of fairseq's LanguagePairDataset, without padding them first.
 
     On a GPU padding sentence by sentence takes a data loader longer than a recorded step.
@@ -110,7 +111,7 @@ def lay_out_pairs(examples: Sequence[Dict[str, Tensor]], eos: int, spec: Spec) -
 
 
 def _lay_out(
-    parts: List[Tensor], source: np.ndarray, target: np.ndarray, tokens: int, spec: Spec
+    parts: list[Tensor], source: np.ndarray, target: np.ndarray, tokens: int, spec: Spec
 ) -> Rows:
     """The rows of sentences from the concatenated source, previous and target tokens."""
     shape, levels, target_levels = plan(source, target, spec)
@@ -130,7 +131,7 @@ def _lay_out(
 
 def plan(
     source: np.ndarray, target: np.ndarray, spec: Spec
-) -> Tuple[Shape, List[np.ndarray], np.ndarray]:
+) -> tuple[Shape, list[np.ndarray], np.ndarray]:
     """Choose the shape of a batch, and the sentences of padding that fill it.
 
     Their number is the same on both sides and in all blocks. They are not empty, and at most as
@@ -181,14 +182,14 @@ class Collate:
         spec: the layout's specification.
     """
 
-    def __init__(self, original: Callable[[List[Any]], Dict[str, Any]], spec: Spec):
+    def __init__(self, original: Callable[[list[Any]], dict[str, Any]], spec: Spec):
         self.original, self.spec = original, spec
-        self.eos: Optional[int] = None  # of a data set whose pairs need no padding
+        self.eos: int | None = None  # of a data set whose pairs need no padding
         if getattr(original, "__func__", None) is LanguagePairDataset.collater:
             pairs: Any = original.__self__  # type: ignore[attr-defined]
             self.eos = pairs.eos if pairs.input_feeding else None
 
-    def __call__(self, examples: List[Any]) -> Dict[str, Any]:
+    def __call__(self, examples: list[Any]) -> dict[str, Any]:
         if self.eos is not None and examples and examples[0].keys() == PAIR:
             return {"rows": lay_out_pairs(examples, self.eos, self.spec)}
         sample = self.original(examples)

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from random import Random
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class SampledPairs(BaseWrapperDataset):
         source: Any,
         target: Any,
         seed: int,
-        limits: Tuple[float, float] = (math.inf, math.inf),
+        limits: tuple[float, float] = (math.inf, math.inf),
     ):
         super().__init__(pairs)
         self.seed, self.epoch, self.limits = seed, 0, limits
@@ -98,9 +98,9 @@ class _Words:
     def __init__(self, sentences: Any, sampler: Any, dictionary: Any, name: str):
         self.name, self.sampler, self.usual = name, sampler, 0
         # what the sampler prepared for each word (None: not sampled), and its usual pieces
-        self.words: List[Tuple[Any, Tuple[int, ...]]] = []
-        self.sentences: List[np.ndarray] = []  # indices of `words`, int32
-        numbers: Dict[Tuple[int, ...], int] = {}
+        self.words: list[tuple[Any, tuple[int, ...]]] = []
+        self.sentences: list[np.ndarray] = []  # indices of `words`, int32
+        numbers: dict[tuple[int, ...], int] = {}
         symbols = dictionary.symbols
         for index in range(len(sentences)):
             tokens = sentences[index].tolist()
@@ -132,7 +132,7 @@ class _Words:
         """Sample segmentations of all sentences, of at most `limit` tokens where possible."""
         self.sampler.begin(random.random)
         draw, words = self.sampler.draw, self.words
-        tokens: List[int] = []
+        tokens: list[int] = []
         sizes = np.empty(len(self.sentences), dtype=np.int64)
         parts = []
         for index, sentence in enumerate(self.sentences):

@@ -6,13 +6,14 @@ as indices of the dictionary. Segmentations with pieces that the dictionary lack
 """
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.subwords import BytePairEncoding
 
-Pieces = Tuple[int, ...]  # indices of the dictionary
+Pieces = tuple[int, ...]  # indices of the dictionary
 Random = Callable[[], float]  # uniform in [0, 1)
 
 
@@ -21,12 +22,12 @@ class _Segmentation:
 
     __slots__ = ("symbols", "merges", "after", "pieces")
 
-    def __init__(self, symbols: Tuple[str, ...], merges: List[Tuple[int, ...]]):
+    def __init__(self, symbols: tuple[str, ...], merges: list[tuple[int, ...]]):
         self.symbols = symbols
         self.merges = merges  # positions of each mergeable pair, the best pair first
-        self.after: Dict[Tuple[int, ...], "_Segmentation"] = {}  # by the merged positions
+        self.after: dict[tuple[int, ...], _Segmentation] = {}  # by the merged positions
         # computed when first needed; empty if the dictionary lacks one of the pieces
-        self.pieces: Optional[Pieces] = None
+        self.pieces: Pieces | None = None
 
 
 class BPEDropout:
@@ -60,12 +61,12 @@ class BPEDropout:
 
         with open(model, encoding="utf-8", newline="\n") as codes:
             bpe: Any = BPE(codes)
-        self._ranks: Dict[Tuple[str, str], int] = bpe.bpe_codes
+        self._ranks: dict[tuple[str, str], int] = bpe.bpe_codes
         self._separate_end = bpe.version == (0, 1)
         self._dictionary = dictionary
         self._per_gap = 1 / math.log1p(-dropout) if dropout else -math.inf
-        self._seen: Dict[Tuple[str, ...], _Segmentation] = {}
-        self._words: List[_Segmentation] = []
+        self._seen: dict[tuple[str, ...], _Segmentation] = {}
+        self._words: list[_Segmentation] = []
 
     @classmethod
     def check(cls, dropout: float) -> None:
@@ -84,7 +85,7 @@ class BPEDropout:
         """Number of merges kept before the next dropped one, from the geometric distribution."""
         return math.log(1.0 - self._random()) * self._per_gap // 1
 
-    def prepare(self, pieces: Sequence[str]) -> Optional[Any]:
+    def prepare(self, pieces: Sequence[str]) -> Any | None:
         """Analyse a word for `draw`; None if `pieces` is not the model's segmentation."""
         word = "".join(piece[:-2] for piece in pieces[:-1]) + pieces[-1]
         if not word:
@@ -135,8 +136,8 @@ class BPEDropout:
         self._kept = self._gap()
         return False
 
-    def _merge(self, now: _Segmentation, places: Tuple[int, ...]) -> _Segmentation:
-        symbols: List[str] = []
+    def _merge(self, now: _Segmentation, places: tuple[int, ...]) -> _Segmentation:
+        symbols: list[str] = []
         done = 0
         for place in places:
             if place >= done:  # pairs may overlap: of x x x merge only the first two
@@ -147,7 +148,7 @@ class BPEDropout:
         now.after[places] = after
         return after
 
-    def _segmentation(self, symbols: Tuple[str, ...]) -> _Segmentation:
+    def _segmentation(self, symbols: tuple[str, ...]) -> _Segmentation:
         found = self._seen.get(symbols)
         if found is not None:
             return found
@@ -155,7 +156,7 @@ class BPEDropout:
             self._seen.clear()
             for word in self._words:
                 word.after.clear()
-        places: Dict[int, List[int]] = {}
+        places: dict[int, list[int]] = {}
         for place, pair in enumerate(zip(symbols, symbols[1:])):
             rank = self._ranks.get(pair)
             if rank is not None:

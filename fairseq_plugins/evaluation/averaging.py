@@ -2,8 +2,9 @@
 
 import io
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
@@ -27,8 +28,8 @@ WRITTEN_BY = {
 
 
 def choose(
-    inputs: List[Path], last: Optional[int], best: Optional[int], by: Optional[str] = None
-) -> List[Path]:
+    inputs: list[Path], last: int | None, best: int | None, by: str | None = None
+) -> list[Path]:
     """Choose the checkpoints to average.
 
     Args:
@@ -71,7 +72,7 @@ def choose(
     return ordered[-count:]
 
 
-def find(folder: Path, kind: str) -> Dict[Path, float]:
+def find(folder: Path, kind: str) -> dict[Path, float]:
     """The checkpoints of a kind in a folder, each with its epoch, update or validation score."""
     return {
         path: float(match.group(1))
@@ -95,7 +96,7 @@ def bigger_is_better(path: Path) -> bool:
     return bool(load(path)["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"])
 
 
-def load(path: Path) -> Dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
     """Load a checkpoint onto the CPU, with the safety checks of `compat.checkpoints`."""
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
@@ -114,7 +115,7 @@ def prepare_output(output: Path) -> None:
         raise ConfigurationError(f"--output {output} cannot be written: {error}") from None
 
 
-def save(state: Dict[str, Any], output: Path) -> None:
+def save(state: dict[str, Any], output: Path) -> None:
     """Write a checkpoint atomically: a killed process or a power cut leaves no partial file.
 
     Raises:
@@ -130,7 +131,7 @@ def save(state: Dict[str, Any], output: Path) -> None:
         raise ConfigurationError(f"{output} cannot be written: {reason}") from error
 
 
-def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[str, Any]:
+def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[str, Any]:
     """Average the parameters, accumulated in float64.
 
     Args:
@@ -145,9 +146,9 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
     Raises:
         ConfigurationError: the models have different parameters.
     """
-    sums: Dict[str, torch.Tensor] = {}
-    shapes: Dict[str, Any] = {}
-    state: Dict[str, Any] = {}
+    sums: dict[str, torch.Tensor] = {}
+    shapes: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
         state = {}  # free the previous checkpoint before loading the next
@@ -162,7 +163,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> Dict[s
                 )
         for name, value in state["model"].items():
             sums[name] = sums.get(name, 0) + value.double()
-    replaced: Dict[Any, torch.Tensor] = {}
+    replaced: dict[Any, torch.Tensor] = {}
     for name, value in state["model"].items():
         if value.is_floating_point() and not name.endswith(NOT_AVERAGED):
             # a shared parameter has several names: keep one tensor in memory and in the file

@@ -4,7 +4,7 @@ One rule for all scores: p is two-sided. It is the share of samples whose differ
 far from the mean difference as the observed one is from zero.
 """
 
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,8 @@ def interval(drawn: np.ndarray) -> np.ndarray:
 
 
 def paired(
-    seen: Tuple[float, float], drawn: Tuple[np.ndarray, np.ndarray], signature: str
-) -> Dict[str, Any]:
+    seen: tuple[float, float], drawn: tuple[np.ndarray, np.ndarray], signature: str
+) -> dict[str, Any]:
     """The comparison of two systems by one score.
 
     Args:

@@ -1,8 +1,9 @@
 """Accuracy and macro F1 of labels."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq.data import data_utils
@@ -41,7 +42,7 @@ class Labels(Predicted):
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
+    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
         """``label <TAB> probability`` for each text, by a checkpoint or the folder of an export."""
         classifier = Classifier(checkpoint, None if is_export(checkpoint) else self.data, cpu)
         folder = self.data / "input0"
@@ -52,7 +53,7 @@ class Labels(Predicted):
             found = classifier.classify_pieces(some)
             yield [f"{label}\t{probability:.6f}" for label, probability in found]
 
-    def read(self, log: Path) -> List[Prediction]:
+    def read(self, log: Path) -> list[Prediction]:
         """Read the file that `predict` wrote.
 
         Raises:
@@ -65,16 +66,16 @@ class Labels(Predicted):
             )
         return [Prediction(label, float(probability)) for label, probability in lines]
 
-    def write(self, found: List[Prediction], folder: Path) -> None:
+    def write(self, found: list[Prediction], folder: Path) -> None:
         """Write the labels to hypotheses.txt, one per line."""
         write_lines(folder / "hypotheses.txt", (prediction.label for prediction in found))
 
-    def columns(self, found: List[Prediction]) -> Dict[str, Sequence[str]]:
+    def columns(self, found: list[Prediction]) -> dict[str, Sequence[str]]:
         labels = [f"{label} ({probability:.3f})" for label, probability in found]
         texts = list(read_lines(self._sources))
         return {"text": texts, "reference": self.references, "label": labels}
 
-    def score(self, found: List[Prediction]) -> Dict[str, Dict[str, Any]]:
+    def score(self, found: list[Prediction]) -> dict[str, dict[str, Any]]:
         """Accuracy and macro F1 in percent, with 95 % bootstrap intervals and signatures."""
         cells = count_cells(self.references, [prediction.label for prediction in found])
         samples = resample(cells, SAMPLES)
@@ -88,8 +89,8 @@ class Labels(Predicted):
         return scores
 
     def compare(
-        self, ours: List[Prediction], baseline: List[Prediction], samples: int
-    ) -> Dict[str, Any]:
+        self, ours: list[Prediction], baseline: list[Prediction], samples: int
+    ) -> dict[str, Any]:
         """Compare two systems by each score (see `bootstrap.paired`)."""
         sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
         cells = count_cells(self.references, *sides)

@@ -5,8 +5,9 @@ reused until checkpoints or data change.
 """
 
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
@@ -27,7 +28,7 @@ from fairseq_plugins.training.jobs import Jobs, alone_in
 OUTPUT = "output"  # the digest of the generated output
 TEXT = "text"  # the source text of the output
 # the test sets of tasks; all others translate. The laboratory adds its own
-TEST_SETS: Dict[str, Any] = {
+TEST_SETS: dict[str, Any] = {
     "summarization": Summaries,
     "classification": Labels,
     "sentence_prediction": Labels,
@@ -41,9 +42,9 @@ class System(NamedTuple):
     folder: Path
     test: Any  # Translations, Summaries or Labels
     text: Any
-    scores: Dict[str, Dict[str, Any]]
+    scores: dict[str, dict[str, Any]]
 
-    def lines(self) -> List[str]:
+    def lines(self) -> list[str]:
         """The scores as lines of text for the terminal."""
         found = [f"{self.name} ({self.folder.name})"]
         for name, result in self.scores.items():
@@ -57,7 +58,7 @@ class System(NamedTuple):
 class Opened(NamedTuple):
     """What a request names: the checkpoints of each model, and the test set."""
 
-    chosen: List[List[Path]]
+    chosen: list[list[Path]]
     test: Any  # Translations, Summaries or Labels
 
 
@@ -73,7 +74,7 @@ def open_request(request: Request) -> Opened:
 
 
 def evaluate(
-    request: Request, jobs: Jobs, say: Callable[[str], None], opened: Optional[Opened] = None
+    request: Request, jobs: Jobs, say: Callable[[str], None], opened: Opened | None = None
 ) -> System:
     """Generate with a model and score its output; reuse the output of an earlier run if valid.
 
@@ -140,7 +141,7 @@ def evaluate(
     return System(name, folder, test, text, scores)
 
 
-def _test_set(request: Request, chosen: Sequence[List[Path]]) -> Any:
+def _test_set(request: Request, chosen: Sequence[list[Path]]) -> Any:
     """The test set for the task of the models.
 
     Args:
@@ -223,7 +224,7 @@ def test_set_of(task: str) -> Any:
     return TEST_SETS.get(task, Translations)
 
 
-def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None]) -> Any:
+def _kept(test: Any, log: Path, output: str | None, say: Callable[[str], None]) -> Any:
     """The output of an earlier run (with this digest, if given); None if missing or damaged."""
     if not log.is_file():
         return None
@@ -238,12 +239,12 @@ def _kept(test: Any, log: Path, output: Optional[str], say: Callable[[str], None
     return text
 
 
-def _identity(paths: Sequence[Path]) -> List[List[Any]]:
+def _identity(paths: Sequence[Path]) -> list[list[Any]]:
     """Name, size and time of modification of each file, to detect changes."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None]) -> Path:
+def checkpoint_of(request: Request, paths: list[Path], say: Callable[[str], None]) -> Path:
     """The file to generate with: a single checkpoint, or an average that this function writes; or
     the folder of an export.
 
@@ -259,7 +260,7 @@ def checkpoint_of(request: Request, paths: List[Path], say: Callable[[str], None
     return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)
 
 
-def _averaged(paths: List[Path], output: Path, say: Callable[[str], None]) -> Path:
+def _averaged(paths: list[Path], output: Path, say: Callable[[str], None]) -> Path:
     """Write the average of checkpoints to `output`, unless an intact, current one exists."""
     inputs = output.with_suffix(".json")
     there = output.is_file() and not find_damage(str(output))

@@ -9,8 +9,9 @@ words stays empty, and a line that is too long is translated in parts. The outpu
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ def load(given: Namespace) -> Engine:
     """
     if given.shortlist or is_export(Path(given.path)):
         return load_export(given)
-    overrides: Dict[str, Any] = read_literal(given.model_overrides)
+    overrides: dict[str, Any] = read_literal(given.model_overrides)
     return TrainedModel(
         utils.split_paths(given.path), given.data, given.cpu, given.fp16, given, given.max_tokens,
         max_sentences=given.batch_size, overrides=overrides, word_by_word=False,
@@ -64,7 +65,7 @@ def load_export(given: Namespace) -> Engine:
     )  # fmt: skip
 
 
-def pieces(given: Namespace, limited: bool) -> List[str]:
+def pieces(given: Namespace, limited: bool) -> list[str]:
     """The output's subwords for each text of the split, in order, separated by spaces.
 
     Args:

@@ -4,8 +4,9 @@ import argparse
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
@@ -45,19 +46,19 @@ class Request(NamedTuple):
     data: Path
     run: Path
     split: str = "test"
-    last: Optional[int] = None
-    best: Optional[int] = None
-    checkpoint: Optional[str] = None
-    by: Optional[str] = None  # None: "epoch" if there are epoch checkpoints, otherwise "update"
+    last: int | None = None
+    best: int | None = None
+    checkpoint: str | None = None
+    by: str | None = None  # None: "epoch" if there are epoch checkpoints, otherwise "update"
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-generate
     cpu: bool = False
     unicode: bool = False  # ROUGE of words of any script
-    threads: Optional[int] = None  # of fairseq-generate on a CPU; None leaves the choice to torch
+    threads: int | None = None  # of fairseq-generate on a CPU; None leaves the choice to torch
     ensemble: Sequence[Path] = ()  # more runs, whose predictions are averaged with those of `run`
 
     @property
-    def members(self) -> List["Request"]:
+    def members(self) -> list["Request"]:
         """One request per model: one, or those of the ensemble."""
         return [self._replace(run=run, ensemble=()) for run in (self.run, *self.ensemble)]
 
@@ -73,7 +74,7 @@ class Request(NamedTuple):
         return Path(self.checkpoint or "checkpoint_best.pt").stem
 
     @property
-    def generation(self) -> List[str]:
+    def generation(self) -> list[str]:
         """Options of fairseq-generate; if an option occurs twice, fairseq uses the last value.
 
         `--option=value` counts as two words.
@@ -110,7 +111,7 @@ class Request(NamedTuple):
         return name
 
 
-def apart(words: Sequence[str]) -> List[str]:
+def apart(words: Sequence[str]) -> list[str]:
     """The words, with `--option=value` split in two."""
     return [
         word for one in words for word in (one.split("=", 1) if one.startswith("--") else [one])
@@ -139,7 +140,7 @@ def check(request: Request) -> None:
         choose(member)
 
 
-def sides(request: Request, other: Path) -> Tuple[Request, Request]:
+def sides(request: Request, other: Path) -> tuple[Request, Request]:
     """The requests that compare a model with `other`, with the same options.
 
     Of an export and a training, each gets only those that its kind has: a training no shortlist,
@@ -192,7 +193,7 @@ def generation_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def choose(request: Request) -> List[Path]:
+def choose(request: Request) -> list[Path]:
     """The checkpoints to average, or the single checkpoint to use; of an export, its description.
 
     Raises:

@@ -1,8 +1,9 @@
 """ROUGE of summaries."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq.data import data_utils
@@ -29,8 +30,8 @@ logger = logging.getLogger(__name__)
 class Text(NamedTuple):
     """Summaries and their references, one line per document."""
 
-    summaries: List[str]
-    references: List[str]
+    summaries: list[str]
+    references: list[str]
 
 
 class Summaries(Generated):
@@ -53,7 +54,7 @@ class Summaries(Generated):
 
     has_rouge = True
 
-    def __init__(self, data: Union[Path, Prepared], split: str, target: Optional[str] = None):
+    def __init__(self, data: Path | Prepared, split: str, target: str | None = None):
         prepared = Prepared.of(data)
         data, settings = prepared.folder, prepared.processing
         self.split, self.unicode = split, False
@@ -79,10 +80,10 @@ class Summaries(Generated):
         write_lines(folder / "hypotheses.txt", text.summaries)
         write_lines(folder / "references.txt", text.references)
 
-    def columns(self, found: Text) -> Dict[str, Sequence[str]]:
+    def columns(self, found: Text) -> dict[str, Sequence[str]]:
         return {"reference": found.references, "summary": found.summaries}
 
-    def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
+    def score(self, text: Text) -> dict[str, dict[str, Any]]:
         """F1 (0 to 100), 95 % bootstrap interval and signature of each ROUGE metric."""
         result = rouge(text.references, text.summaries, not self.unicode, self.unicode)
         for warning in result.warnings:
@@ -97,7 +98,7 @@ class Summaries(Generated):
             }
         return scores
 
-    def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
+    def compare(self, ours: Text, baseline: Text, samples: int) -> dict[str, Any]:
         """Compare two systems on the same references by each metric (see `bootstrap.paired`)."""
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         figures = np.concatenate(sides, axis=1)  # documents x 8

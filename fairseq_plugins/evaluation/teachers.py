@@ -3,10 +3,11 @@
 import multiprocessing
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 
@@ -44,8 +45,8 @@ class Search(NamedTuple):
     fp16: bool = False
     int8: bool = False
     min_length: int = 1
-    max_length: Optional[int] = None
-    no_repeat_ngram: Optional[int] = None
+    max_length: int | None = None
+    no_repeat_ngram: int | None = None
 
 
 SEARCH = Search()  # the defaults
@@ -69,8 +70,8 @@ class _Job(NamedTuple):
     """Everything a process needs to load a teacher and to convert its output."""
 
     kind: Any  # of `KINDS`
-    paths: List[str]
-    own: Optional[str]  # the prepared folder; None: the one the model was trained on
+    paths: list[str]
+    own: str | None  # the prepared folder; None: the one the model was trained on
     data: str
     target: str
     search: Search
@@ -104,9 +105,9 @@ class Teachers:
         self,
         places: Sequence[Path],
         data: Path,
-        last: Optional[int] = None,
+        last: int | None = None,
         search: Search = SEARCH,
-        processes: Optional[int] = None,
+        processes: int | None = None,
         option: str = "TEACHER",
         say: Callable[[str], None] = print,
     ) -> None:
@@ -139,8 +140,8 @@ class Teachers:
         self._job = _Job(kind, self.names, models.own, str(data), self.direction[1], search)
         self._gpus = 0 if search.cpu or exported else torch.cuda.device_count()
         self._processes = processes or self._gpus or default_workers()
-        self._pool: Optional[ProcessPoolExecutor] = None
-        self._loaded: Optional[_Teacher] = None
+        self._pool: ProcessPoolExecutor | None = None
+        self._loaded: _Teacher | None = None
 
     def __enter__(self) -> "Teachers":
         return self
@@ -156,7 +157,7 @@ class Teachers:
             self._pool.shutdown(cancel_futures=True)
         self._pool = self._loaded = None
 
-    def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
+    def write(self, lines: Sequence[str], count: int) -> list[list[Written]]:
         """Up to `count` texts for each line of raw source text, the best first.
 
         Raises:
@@ -174,7 +175,7 @@ class Teachers:
         order = sorted(range(len(lines)), key=lambda number: -len(lines[number]))
         size = min(LINES_PER_TASK, -(-len(lines) // (TASKS * self._processes)))
         shares = [order[start : start + size] for start in range(0, len(order), size or 1)]
-        found: List[List[Written]] = [[] for _ in lines]
+        found: list[list[Written]] = [[] for _ in lines]
         try:
             tasks = [
                 self._pool.submit(_write, [lines[n] for n in share], count) for share in shares
@@ -190,11 +191,11 @@ class Teachers:
 class _Models(NamedTuple):
     """What is known of the models of a teacher before they are loaded."""
 
-    paths: List[Path]
-    files: List[Path]  # whose checksums are recorded
-    own: Optional[str]  # see `_Job`
+    paths: list[Path]
+    files: list[Path]  # whose checksums are recorded
+    own: str | None  # see `_Job`
     text: Processing  # of what they write
-    direction: Optional[Tuple[str, str]]  # None if it is unknown
+    direction: tuple[str, str] | None  # None if it is unknown
 
 
 def _of_export(folder: Path) -> _Models:
@@ -204,7 +205,7 @@ def _of_export(folder: Path) -> _Models:
     return _Models([folder], [description], None, Prepared(folder).processing, direction)
 
 
-def _of_checkpoints(paths: List[Path], prepared: Prepared, option: str) -> _Models:
+def _of_checkpoints(paths: list[Path], prepared: Prepared, option: str) -> _Models:
     states = (averaging.load(path) for path in paths)  # one in memory
     trainings = [trained_models.training_of(state) for state in states]
     pairs = [trained_models.direction(training.task) for training in trainings]
@@ -226,7 +227,7 @@ def _of_checkpoints(paths: List[Path], prepared: Prepared, option: str) -> _Mode
 
 
 def _checkpoint(
-    place: Path, data: Path, last: Optional[int], option: str, say: Callable[[str], None]
+    place: Path, data: Path, last: int | None, option: str, say: Callable[[str], None]
 ) -> Path:
     """The checkpoint in a place, or the average of its newest ones."""
     if last is None:
@@ -252,7 +253,7 @@ def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) 
         )
 
 
-_job: Optional[_Job] = None  # the job of this process
+_job: _Job | None = None  # the job of this process
 _teacher: Optional["_Teacher"] = None
 
 
@@ -269,7 +270,7 @@ def _begin(job: _Job, number: Any, processes: int, gpus: int) -> None:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
 
 
-def _write(lines: Sequence[str], count: int) -> List[List[Written]]:
+def _write(lines: Sequence[str], count: int) -> list[list[Written]]:
     global _teacher
     assert _job is not None
     _teacher = _teacher or _job.kind(_job)  # here, as an error in `_begin` would be lost
@@ -285,18 +286,18 @@ class _Teacher(ABC):
     """
 
     no_repeat_ngram = 0
-    not_recorded: Dict[str, Any] = {}
+    not_recorded: dict[str, Any] = {}
     model: Any
 
     @abstractmethod
-    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[list[Output]]:
         """Up to `count` outputs for each line."""
 
     @abstractmethod
     def text(self, pieces: str) -> str:
         """The `Written.text` of an output."""
 
-    def write(self, lines: Sequence[str], count: int) -> List[List[Written]]:
+    def write(self, lines: Sequence[str], count: int) -> list[list[Written]]:
         """See `Teachers.write`."""
         found = self.candidates(lines, count)
         return [[self._written(output) for output in outputs] for outputs in found]
@@ -327,7 +328,7 @@ class _Translating(_Teacher):
         # Moses' rules are not always reversible: through text only if tokens differ
         self._tokenise = None if same else ours.tokenise(job.target)
 
-    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[list[Output]]:
         return self.model.candidates(lines, count)
 
     def text(self, pieces: str) -> str:
@@ -342,7 +343,7 @@ class _Summarizing(_Teacher):
     def __init__(self, job: _Job) -> None:
         self.model = Summarizer(job.paths, job.own, **job.search._asdict())
 
-    def candidates(self, lines: Sequence[str], count: int) -> Iterable[List[Output]]:
+    def candidates(self, lines: Sequence[str], count: int) -> Iterable[list[Output]]:
         return (outputs for _, _, outputs in self.model.candidates(lines, count))
 
     def text(self, pieces: str) -> str:
@@ -351,4 +352,4 @@ class _Summarizing(_Teacher):
         return join_sentences(s.replace(BOUNDARY, "< q >") for s in sentences)
 
 
-KINDS: Dict[str, Any] = {"translation": _Translating, "summarization": _Summarizing}
+KINDS: dict[str, Any] = {"translation": _Translating, "summarization": _Summarizing}

@@ -6,8 +6,9 @@ calls `predict` for the output, `read` to check it, `write`, `score` and, for tw
 
 import os
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import torch
 
@@ -31,7 +32,7 @@ class TestSet:
     total: int
     has_rouge = False
 
-    def columns(self, found: Any) -> Dict[str, Sequence[str]]:
+    def columns(self, found: Any) -> dict[str, Sequence[str]]:
         """What belongs to each text, by its name, such as its reference and the output."""
         raise NotImplementedError
 
@@ -56,7 +57,7 @@ class Generated(TestSet):
     log_name = "generate.log"
     split: str
     words: Sequence[str] = ()
-    languages: Tuple[str, str]
+    languages: tuple[str, str]
 
     def predict(
         self, checkpoints: Sequence[Path], log: Path, request: Any, jobs: Jobs, lock: Any = None
@@ -109,12 +110,12 @@ class Predicted(TestSet):
                 file.writelines(line + "\n" for line in lines)
                 bar.update(len(lines))
 
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
+    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
         """The output for the texts in their order, some at a time."""
         raise NotImplementedError
 
 
-def read_output(log: Path, total: int) -> List[str]:
+def read_output(log: Path, total: int) -> list[str]:
     """Hypotheses of `hypotheses` (in earlier releases fairseq-generate), in the test set's order.
 
     Each sentence has a line ``D-<number> <TAB> score <TAB> text``; fairseq-generate writes the
@@ -127,7 +128,7 @@ def read_output(log: Path, total: int) -> List[str]:
     Raises:
         ConfigurationError: sentences are missing.
     """
-    found: Dict[int, str] = {}
+    found: dict[int, str] = {}
     with open(log, encoding="utf-8", newline="\n") as lines:
         for line in lines:
             if line.startswith("D-"):
@@ -157,8 +158,8 @@ def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterabl
 
 
 def files_of_pair(
-    prepared: Prepared, split: str, text: Sequence[Path], option: Optional[str] = None
-) -> List[Path]:
+    prepared: Prepared, split: str, text: Sequence[Path], option: str | None = None
+) -> list[Path]:
     """The dictionaries and the binary data of a split with two sides.
 
     Args:

@@ -1,7 +1,8 @@
 """BLEU and chrF of translations."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -51,8 +52,8 @@ def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
 class Text(NamedTuple):
     """One side of a test set, one line per sentence."""
 
-    tokens: List[str]  # for tokenised BLEU
-    plain: List[str]  # for BLEU and chrF
+    tokens: list[str]  # for tokenised BLEU
+    plain: list[str]  # for BLEU and chrF
 
 
 class Translations(Generated):
@@ -75,10 +76,10 @@ class Translations(Generated):
 
     def __init__(
         self,
-        data: Union[Path, Prepared],
+        data: Path | Prepared,
         split: str,
-        target: Optional[str] = None,
-        option: Optional[str] = None,
+        target: str | None = None,
+        option: str | None = None,
     ):
         prepared = Prepared.of(data)
         data, settings, languages = prepared.folder, prepared.processing, prepared.languages
@@ -107,12 +108,12 @@ class Translations(Generated):
         self.metrics()  # fail before the test set is translated
 
     @property
-    def blank(self) -> List[bool]:
+    def blank(self) -> list[bool]:
         """For each line, whether its source has no visible text, and so no translation."""
         return [is_blank(line) for line in read_lines(self._source)]
 
     @property
-    def source_pieces(self) -> List[str]:
+    def source_pieces(self) -> list[str]:
         """The subwords of each source, separated by spaces; empty if the folder lacks them."""
         path = self._source.parents[2] / SUBWORDS / self._source.name
         return list(read_lines(path)) if path.is_file() else []
@@ -126,9 +127,9 @@ class Translations(Generated):
     def _tokens(self, line: str) -> str:
         return self._moses.tokenise(line) if self._untokenised else line
 
-    def metrics(self) -> Dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """sacreBLEU metrics by name. Tokenised BLEU is not smoothed, as in multi-bleu.perl."""
-        found: Dict[str, Any] = {}
+        found: dict[str, Any] = {}
         if not self.notes:
             found[TOKENISED_BLEU] = BLEU(
                 tokenize="none", smooth_method="none", lowercase=True, force=True
@@ -154,16 +155,16 @@ class Translations(Generated):
         write_lines(folder / "hypotheses.tokens", text.tokens)
         write_lines(folder / "hypotheses.txt", text.plain)
 
-    def columns(self, found: Text) -> Dict[str, Sequence[str]]:
+    def columns(self, found: Text) -> dict[str, Sequence[str]]:
         sources, references = list(read_lines(self._source)), self.references.plain
         return {"source": sources, "reference": references, "translation": found.plain}
 
     @staticmethod
-    def side(text: Text, metric: str) -> List[str]:
+    def side(text: Text, metric: str) -> list[str]:
         """The form of the text that a metric needs: tokens or plain text."""
         return text.tokens if metric == TOKENISED_BLEU else text.plain
 
-    def score(self, text: Text) -> Dict[str, Dict[str, Any]]:
+    def score(self, text: Text) -> dict[str, dict[str, Any]]:
         """Score and signature of each metric."""
         scores = {}
         for name, metric in self.metrics().items():
@@ -172,9 +173,9 @@ class Translations(Generated):
             scores[name] = {"score": result.score, "signature": signature}
         return scores
 
-    def compare(self, ours: Text, baseline: Text, samples: int) -> Dict[str, Any]:
+    def compare(self, ours: Text, baseline: Text, samples: int) -> dict[str, Any]:
         """Compare two systems by each score (see `bootstrap.paired`)."""
-        found: Dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for name, metric in self.metrics().items():
             references = [self.side(self.references, name)]
             sides = [self.side(text, name) for text in (ours, baseline)]

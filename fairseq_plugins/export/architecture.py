@@ -3,7 +3,7 @@
 Needs neither onnx nor ctranslate2.
 """
 
-from typing import Any, Tuple
+from typing import Any
 
 from fairseq import utils
 from fairseq.models.nat import FairseqNATDecoder
@@ -48,7 +48,7 @@ def check(model: Any) -> None:
     raise ConfigurationError("the model cannot be exported: " + reason)
 
 
-def limits(model: Any, task: Any) -> Tuple[int, int]:
+def limits(model: Any, task: Any) -> tuple[int, int]:
     """The most tokens of a source and of a hypothesis, without the end symbol."""
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
     return int(longest[0]) - 1, int(longest[1]) - 1

@@ -1,7 +1,7 @@
 """Logits and the selection of the best continuations, in a decoder step's ONNX graph."""
 
 import math
-from typing import Any, List, Tuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ GROUP = 64  # maximum tokens in a group, see `decoder.build`
 FILLER = -math.inf  # logit of tokens that fill the last group
 
 
-def grouping(vocabulary: int) -> Tuple[int, int]:
+def grouping(vocabulary: int) -> tuple[int, int]:
     """The size and the number of groups of tokens, see `build`."""
     group = max(1, min(GROUP, vocabulary // GROUP))
     return group, math.ceil(vocabulary / group)
@@ -59,7 +59,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
 
     count = graph.input("count", "int64", [1])
 
-    def best(x: str) -> List[str]:
+    def best(x: str) -> list[str]:
         return graph.outputs_of("TopK", x, count, count=2, axis=-1)
 
     last = graph.numbers(-1)

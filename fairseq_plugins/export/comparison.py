@@ -2,7 +2,8 @@
 
 import math
 import random
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,10 +33,10 @@ class Agreement(NamedTuple):
     equal: int  # outputs that equal torch's or tie with them
     largest_difference: float  # difference of the best scores
     # what they are, of what, and what differs
-    words: Tuple[str, str, str] = ("hypothesis", "sentences", "scores")
+    words: tuple[str, str, str] = ("hypothesis", "sentences", "scores")
 
 
-def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List[int]]:
+def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> list[list[int]]:
     """Sentences of the prepared folder, or random ones if none is short enough.
 
     Args:
@@ -61,7 +62,7 @@ def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> List[List
     ]
 
 
-def all_sources(task: Any, split: str, longest: int) -> Tuple[List[List[int]], int]:
+def all_sources(task: Any, split: str, longest: int) -> tuple[list[list[int]], int]:
     """All sentences of a split that have at most `longest` tokens.
 
     Returns:
@@ -95,8 +96,8 @@ def sample_limit(source_length: int) -> int:
 
 
 def search_with_torch(
-    model: Any, task: Any, sources: List[List[int]], most: Callable[[int], int] = sample_limit
-) -> List[Tuple[List[int], float]]:
+    model: Any, task: Any, sources: list[list[int]], most: Callable[[int], int] = sample_limit
+) -> list[tuple[list[int], float]]:
     """Tokens and score of the best hypothesis for each source, searched one by one.
 
     Args:
@@ -122,8 +123,8 @@ def search_with_torch(
 
 def compare(
     exported: Export,
-    expected: List[Tuple[List[int], float]],
-    sources: List[List[int]],
+    expected: list[tuple[list[int], float]],
+    sources: list[list[int]],
     kind: str = "float32",
     most: Callable[[int], int] = sample_limit,
 ) -> Agreement:
@@ -152,7 +153,7 @@ def compare(
     return Agreement(kind, len(sources), equal, largest)
 
 
-def sample_texts(task: Any, split: Optional[str], count: int = SENTENCES) -> List[List[int]]:
+def sample_texts(task: Any, split: str | None, count: int = SENTENCES) -> list[list[int]]:
     """Texts of a classifier's prepared folder: all of a split, or some of the first split it has.
 
     Raises:
@@ -170,9 +171,9 @@ def sample_texts(task: Any, split: Optional[str], count: int = SENTENCES) -> Lis
     raise ConfigurationError(reason)
 
 
-def probabilities(engine: ClassEngine, texts: List[List[int]]) -> np.ndarray:
+def probabilities(engine: ClassEngine, texts: list[list[int]]) -> np.ndarray:
     """The probabilities of the classes of each text."""
-    found: List[np.ndarray] = [np.empty(0)] * len(texts)
+    found: list[np.ndarray] = [np.empty(0)] * len(texts)
     for batch in fill_batches(list(map(len, texts)), 4000, BATCH):
         for index, row in zip(batch, engine.probabilities([texts[index] for index in batch])):
             found[index] = row

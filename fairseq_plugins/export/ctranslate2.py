@@ -4,7 +4,7 @@ import copy
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, List, Tuple
+from typing import Any
 
 import torch
 
@@ -72,8 +72,8 @@ def write_ctranslate2(model: Any, task: Any, out: Path, int8: bool) -> None:
 def largest_difference(
     folder: Path,
     task: Any,
-    sources: List[List[int]],
-    expected: List[Tuple[List[int], float]],
+    sources: list[list[int]],
+    expected: list[tuple[list[int], float]],
     compute_type: str = "float32",
 ) -> float:
     """The largest score difference between CTranslate2 and torch, for torch's hypotheses.
@@ -87,7 +87,7 @@ def largest_difference(
     """
     import ctranslate2
 
-    def words(dictionary: Any, tokens: List[int]) -> List[str]:
+    def words(dictionary: Any, tokens: list[int]) -> list[str]:
         return [dictionary.symbols[token] for token in tokens[:-1]]  # without the end symbol
 
     translator = ctranslate2.Translator(str(folder), device="cpu", compute_type=compute_type)

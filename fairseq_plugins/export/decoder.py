@@ -6,7 +6,7 @@ its reshapes in every step.
 """
 
 import math
-from typing import Any, Optional
+from typing import Any
 
 import onnx
 import torch
@@ -52,7 +52,7 @@ def check(decoder: Any, activation: str) -> None:
 
 
 def build(
-    decoder: Any, activation: str, max_positions: int, shortlist: Optional[str] = None
+    decoder: Any, activation: str, max_positions: int, shortlist: str | None = None
 ) -> onnx.ModelProto:
     """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
 

@@ -4,8 +4,9 @@ Each function adds the nodes of one part of a layer and returns the name of its 
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, List
+from typing import Any
 
 import torch
 from onnx import helper
@@ -52,7 +53,7 @@ def source_projection(decoder: Any) -> nn.Linear:
     return stacked([p for a in attentions for p in (a.k_proj, a.v_proj)])
 
 
-def stacked(projections: List[Any]) -> nn.Linear:
+def stacked(projections: list[Any]) -> nn.Linear:
     """Several linear maps of one input as one map, with concatenated outputs."""
     weight = torch.cat([projection.weight.detach() for projection in projections])
     bias = torch.cat([bias_of(projection) for projection in projections])
@@ -110,7 +111,7 @@ def _read_source(graph: Graph, layer: Any, index: int, x: str, copies: bool) -> 
     return graph.linear(x, name + ".out", out.weight, out.bias)
 
 
-def _read_with_weights(graph: Graph, x: str, memory: List[str], heads: int, size: int) -> str:
+def _read_with_weights(graph: Graph, x: str, memory: list[str], heads: int, size: int) -> str:
     """MultiHeadAttention in single steps, which also gives the weights that copy, B x n x S."""
     keys, values = memory
     scaling = graph.number("scaling", size**-0.5)

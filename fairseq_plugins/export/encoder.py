@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 import onnx
 import torch
@@ -145,7 +145,7 @@ class _Encoder(nn.Module):
             getattr(encoder, "upsample_features", 1),
         )
 
-    def encode(self, tokens: Tensor) -> Tuple[Tensor, Tensor]:
+    def encode(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         encoder = self.encoder
         all_padding = padding = tokens.eq(encoder.padding_idx)
         x = encoder.embed_scale * encoder.embed_tokens(tokens)
@@ -156,7 +156,7 @@ class _Encoder(nn.Module):
         if encoder.quant_noise is not None:
             x = encoder.quant_noise(x)
         x = x.masked_fill(padding.unsqueeze(-1), 0.0)
-        first_block: Optional[Tensor] = None
+        first_block: Tensor | None = None
         for layer in self.layers:
             if layer.starts_later_block:
                 first_block = x if first_block is None else first_block
@@ -194,7 +194,7 @@ class _ForDecoder(_Encoder):
         self.to_decoder = source_projection(model.decoder)
         self.heads = [layer.encoder_attn.num_heads for layer in model.decoder.layers]
 
-    def forward(self, tokens: Tensor) -> List[Tensor]:
+    def forward(self, tokens: Tensor) -> list[Tensor]:
         parts = self.to_decoder(self.encode(tokens)[0]).chunk(2 * len(self.heads), dim=-1)
         return [
             part.unflatten(-1, (heads, -1)).transpose(1, 2)

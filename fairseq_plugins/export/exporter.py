@@ -1,8 +1,9 @@
 """Export a trained model, and compare it with torch before renaming the folder to `out`."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
@@ -43,18 +44,18 @@ EXACT = 1e-4  # the largest allowed difference of scores in float32
 class Comparisons(NamedTuple):
     """The comparisons of an export."""
 
-    agreements: List[Agreement]  # the float32 graphs first
+    agreements: list[Agreement]  # the float32 graphs first
     too_long: int  # sentences of the split over the model's limit, which are skipped
 
 
 def export(
     run: Path,
     out: Path,
-    data: Optional[Path] = None,
+    data: Path | None = None,
     int8: bool = False,
     licence: str = "not stated",
     shortlist: bool = False,
-    split: Optional[str] = None,
+    split: str | None = None,
 ) -> Comparisons:
     """Write `out`: graphs, dictionaries, the subword model and `config.json`.
 
@@ -117,7 +118,7 @@ def export(
 class _Texts:
     """The sentences that torch and an export translate or summarize."""
 
-    def __init__(self, model: Any, task: Any, split: Optional[str]):
+    def __init__(self, model: Any, task: Any, split: str | None):
         self.model, self.task, self.too_long = model, task, 0
         longest = limits(model, task)[0] + 1  # with the end symbol
         self.most: Callable[[int], int] = sample_limit
@@ -129,7 +130,7 @@ class _Texts:
             self.most = _longest_summary if summarizes else longest_translation
 
     @functools.cached_property
-    def expected(self) -> List[Tuple[List[int], float]]:
+    def expected(self) -> list[tuple[list[int], float]]:
         return search_with_torch(self.model, self.task, self.sources, self.most)
 
     def agree(self, part: Path, kind: str, shortlist: bool = False) -> Agreement:
@@ -143,7 +144,7 @@ class _Classes:
 
     too_long = 0  # they are truncated
 
-    def __init__(self, folder: Path, model: Any, task: Any, split: Optional[str]):
+    def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
         self.sources = sample_texts(task, split)
         self.torch = TrainedClassifier("RUN", folder, model, task, cpu=True)
 
@@ -156,7 +157,7 @@ class _Classes:
         return compare_classes(found, self.expected, kind)
 
 
-def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool) -> float:
+def export_to_ctranslate2(run: Path, out: Path, data: Path | None, int8: bool) -> float:
     """Write a CTranslate2 model of an ordinary Transformer; arguments are those of `export`.
 
     Returns:
@@ -187,7 +188,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Optional[Path], int8: bool
     return difference
 
 
-def _load(run: Path, data: Optional[Path]) -> Tuple[Checkpoint, Path, Any, Any]:
+def _load(run: Path, data: Path | None) -> tuple[Checkpoint, Path, Any, Any]:
     """The checkpoint, the prepared folder, the model and the task.
 
     Raises:

@@ -8,8 +8,9 @@ import platform
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -129,7 +130,7 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
         share_table(folder, [served.SHORTLIST_DECODER])
 
 
-def describe(checkpoint: Checkpoint, int8: bool) -> Dict[str, Any]:
+def describe(checkpoint: Checkpoint, int8: bool) -> dict[str, Any]:
     """The origin of an export, for `config.json`."""
     import onnx
     import onnxruntime
@@ -146,7 +147,7 @@ def describe(checkpoint: Checkpoint, int8: bool) -> Dict[str, Any]:
     }
 
 
-def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence: str) -> None:
+def write_config(model: Any, task: Any, out: Path, made: dict[str, Any], licence: str) -> None:
     """Write `config.json`, with the SHA-256 of all other files."""
     from .encoder import length_multiple, pair_bytes
 
@@ -166,7 +167,7 @@ def write_config(model: Any, task: Any, out: Path, made: Dict[str, Any], licence
     (out / served.CONFIG).write_text(text, encoding="utf-8")
 
 
-def _of_text(model: Any, task: Any) -> Dict[str, Any]:
+def _of_text(model: Any, task: Any) -> dict[str, Any]:
     from fairseq_plugins.tasks.summarization import SummarizationTask
 
     from .candidates import grouping
@@ -182,7 +183,7 @@ def _of_text(model: Any, task: Any) -> Dict[str, Any]:
     }
 
 
-def _of_classes(model: Any, task: Any) -> Dict[str, Any]:
+def _of_classes(model: Any, task: Any) -> dict[str, Any]:
     reading = TrainedClassifier("RUN", Path(task.cfg.data), model, task, cpu=True)
     names = served.LABELS, "start", "max_source", "max_positions"
     return {name: getattr(reading, name) for name in names}

@@ -1,6 +1,7 @@
 """A builder of ONNX graphs, node by node."""
 
-from typing import Any, Dict, List, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,8 +19,8 @@ TYPES = {
     "int64": TensorProto.INT64,
     "uint8": TensorProto.UINT8,
 }
-Shape = Sequence[Union[int, str]]
-Array = Union[Tensor, np.ndarray]
+Shape = Sequence[int | str]
+Array = Tensor | np.ndarray
 
 
 class Graph:
@@ -29,10 +30,10 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self.nodes: List[onnx.NodeProto] = []
-        self.weights: Dict[str, np.ndarray] = {}
-        self.inputs: List[onnx.ValueInfoProto] = []
-        self.outputs: List[onnx.ValueInfoProto] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
 
     def input(self, name: str, kind: str, shape: Shape) -> str:
         self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
@@ -66,20 +67,20 @@ class Graph:
         )
         return name
 
-    def outputs_of(self, operator: str, *inputs: str, count: int, **attributes: Any) -> List[str]:
+    def outputs_of(self, operator: str, *inputs: str, count: int, **attributes: Any) -> list[str]:
         """Add a node with several outputs."""
         names = [f"{operator}_{len(self.nodes)}_{i}" for i in range(count)]
         self.nodes.append(helper.make_node(operator, inputs, names, names[0], **attributes))
         return names
 
-    def split(self, x: str, parts: int, axis: int) -> List[str]:
+    def split(self, x: str, parts: int, axis: int) -> list[str]:
         return self.outputs_of("Split", x, count=parts, axis=axis, num_outputs=parts)
 
     def reshape(self, x: str, *shape: int) -> str:
         """Reshape x: 0 keeps a dimension, and -1 is inferred."""
         return self.node("Reshape", x, self.numbers(*shape))
 
-    def linear(self, x: str, name: str, weight: Tensor, bias: Optional[Array] = None) -> str:
+    def linear(self, x: str, name: str, weight: Tensor, bias: Array | None = None) -> str:
         """``x W^T + b`` with torch's layout of W."""
         x = self.node("MatMul", x, self.weight(name + ".weight", weight.t()), name=name)
         return x if bias is None else self.node("Add", x, self.weight(name + ".bias", bias))

@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from typing import List, Tuple
 
 import numpy as np
 import onnx
@@ -53,7 +52,7 @@ def quantize(model: onnx.ModelProto) -> onnx.ModelProto:
     return quantized
 
 
-def _without_large_matrix(graph: onnx.GraphProto) -> List[str]:
+def _without_large_matrix(graph: onnx.GraphProto) -> list[str]:
     """The names of products whose second factor is not a large constant matrix."""
     matrices = {
         weight.name
@@ -72,7 +71,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
         and len(weight.dims) > 1
         and np.prod(weight.dims) >= LEAST
     }
-    nodes: List[onnx.NodeProto] = []
+    nodes: list[onnx.NodeProto] = []
     for name, weight in large.items():
         numbers, scale = to_8_bits(numpy_helper.to_array(weight))
         graph.initializer.remove(weight)
@@ -94,14 +93,14 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def to_8_bits(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def to_8_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers from -127 to 127, and one scale per first index."""
     scale = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / 127
     scale = np.maximum(scale, np.float32(1e-30))
     return np.clip(np.rint(values / scale), -127, 127).astype(np.int8), scale
 
 
-def _restored(numbers: str, scale: str, name: str) -> List[onnx.NodeProto]:
+def _restored(numbers: str, scale: str, name: str) -> list[onnx.NodeProto]:
     return [
         helper.make_node("Cast", [numbers], [f"{name}.cast"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Mul", [f"{name}.cast", scale], [name]),

@@ -1,7 +1,7 @@
 """One copy of shared embeddings in 8 bits for the encoder, the decoder and its output layer."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -40,7 +40,7 @@ def share_table(folder: Path, graphs: Sequence[str]) -> None:
         onnx.save(model, folder / name)
 
 
-def _rows_of_projection(graph: onnx.GraphProto) -> Optional[np.ndarray]:
+def _rows_of_projection(graph: onnx.GraphProto) -> np.ndarray | None:
     """The rows of the output layer, V x d, if the decoder also looks embeddings up in them."""
     matrices = {weight.name: weight for weight in graph.initializer}
     if ROWS in matrices:  # already shared
@@ -51,7 +51,7 @@ def _rows_of_projection(graph: onnx.GraphProto) -> Optional[np.ndarray]:
     return table if any(_is_part(_rows(weight), table) for weight in matrices.values()) else None
 
 
-def _rows(weight: TensorProto) -> Optional[np.ndarray]:
+def _rows(weight: TensorProto) -> np.ndarray | None:
     """The numbers of an 8-bit matrix that the graph itself holds."""
     external = weight.data_location == TensorProto.EXTERNAL
     if external or weight.data_type != TensorProto.INT8 or len(weight.dims) != 2:
@@ -59,7 +59,7 @@ def _rows(weight: TensorProto) -> Optional[np.ndarray]:
     return numpy_helper.to_array(weight)
 
 
-def _is_part(rows: Optional[np.ndarray], table: np.ndarray) -> bool:
+def _is_part(rows: np.ndarray | None, table: np.ndarray) -> bool:
     """Whether these are the first rows of the table, up to rounding."""
     if rows is None or rows.shape[1] != table.shape[1] or len(rows) > len(table):
         return False
@@ -67,7 +67,7 @@ def _is_part(rows: Optional[np.ndarray], table: np.ndarray) -> bool:
     return bool(np.abs(differences).max() <= 1)
 
 
-def _refer(weight: TensorProto, table: np.ndarray) -> List[onnx.NodeProto]:
+def _refer(weight: TensorProto, table: np.ndarray) -> list[onnx.NodeProto]:
     """Let a weight refer to the file if it is part of the table.
 
     Returns:

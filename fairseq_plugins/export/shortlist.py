@@ -2,8 +2,9 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     projection = model.decoder.output_projection
     vectors = projection.weight.detach().float().numpy()
     biases = bias_of(projection).float().numpy()
-    arrays: Dict[str, Any] = dict(lexicon(task), biases=biases)
+    arrays: dict[str, Any] = dict(lexicon(task), biases=biases)
     if int8:
         from .quantization import to_8_bits  # imports onnx
 
@@ -45,7 +46,7 @@ def write_shortlist(model: Any, task: Any, out: Path, int8: bool) -> None:
     np.savez(out / FILE, vectors=vectors, **arrays)
 
 
-def lexicon(task: Any) -> Dict[str, np.ndarray]:
+def lexicon(task: Any) -> dict[str, np.ndarray]:
     """The arrays `common`, `starts` and `targets` of a shortlist.
 
     Source token s may become target token t if p(t | s) or p(s | t) is large enough. The
@@ -58,7 +59,7 @@ def lexicon(task: Any) -> Dict[str, np.ndarray]:
     sources, targets = (
         [side[index][:-1].tolist() for index in range(len(side))] for side in (pairs.src, pairs.tgt)
     )
-    found: List[Set[int]] = [set() for _ in range(len(task.source_dictionary))]
+    found: list[set[int]] = [set() for _ in range(len(task.source_dictionary))]
     for token, likely in _translations(sources, targets, LEAST["forward"]):
         found[token].update(likely)
     for token, likely in _translations(targets, sources, LEAST["backward"]):
@@ -92,8 +93,8 @@ def check_shortlist(task: Any) -> Any:
 
 
 def _translations(
-    sources: List[List[int]], targets: List[List[int]], least: float
-) -> Iterator[Tuple[int, List[int]]]:
+    sources: list[list[int]], targets: list[list[int]], least: float
+) -> Iterator[tuple[int, list[int]]]:
     """Each source token with its most probable target tokens."""
     from thot.alignment import EflomalAlignmentModel
 

@@ -4,7 +4,8 @@ fairseq's generator keeps all its options. `accelerate` replaces three of its pa
 ensemble, the search for the best continuations and, for beam search, the loop over steps.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.models.transformer import TransformerModel
 from fairseq.search import BeamSearch

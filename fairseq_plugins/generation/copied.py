@@ -1,6 +1,7 @@
 """Find the copied tokens of a hypothesis and their source positions."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from fairseq.data.data_utils import collate_tokens
@@ -14,10 +15,10 @@ from .unknown import NUMBERS, to_known
 @torch.no_grad()
 def find_copied(
     model: Any,
-    net_input: Dict[str, Tensor],
+    net_input: dict[str, Tensor],
     hypotheses: Sequence[Tensor],
-    numbers: Optional[Tensor] = None,
-) -> List[List[Optional[int]]]:
+    numbers: Tensor | None = None,
+) -> list[list[int | None]]:
     """Find the source position of each copied token.
 
     A token counts as copied if copying it is more probable than generating it; an unknown subword
@@ -36,7 +37,7 @@ def find_copied(
         padding, or None for a generated token. The lists are empty if the model does not copy.
     """
     decoder = model.decoder
-    copying: Optional[CopyAttention] = getattr(decoder, "copying", None)
+    copying: CopyAttention | None = getattr(decoder, "copying", None)
     if copying is None:
         return [[] for _ in hypotheses]
     dictionary = decoder.dictionary
@@ -72,10 +73,10 @@ def find_copied(
 
 def number_copied(
     models: Sequence[Any],
-    sample: Dict[str, Any],
+    sample: dict[str, Any],
     hypotheses: Sequence[Tensor],
     rows: Sequence[int],
-) -> List[Tensor]:
+) -> list[Tensor]:
     """Replace <unk> by numbers of unknown subwords, for searches other than `BeamGenerator`.
 
     Args:

@@ -1,7 +1,7 @@
 """Decoder steps of a beam search, with one cache per sentence that all its hypotheses share."""
 
 import functools
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -15,7 +15,7 @@ from .unknown import to_known
 
 # search steps that fit into the first cache of keys and values; a full cache doubles
 FIRST_STEPS = 32
-Slots = Union[slice, Tensor]
+Slots = slice | Tensor
 
 
 def can_decode_in_beams(decoder: Any) -> bool:
@@ -60,13 +60,13 @@ class BeamDecoding:
     def __init__(
         self,
         decoder: Any,
-        encoder_out: Dict[str, List[Tensor]],
+        encoder_out: dict[str, list[Tensor]],
         beam_size: int,
         need_attention: bool = False,
-        numbers: Optional[Tensor] = None,
+        numbers: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
-        self.copying: Optional[CopyAttention] = getattr(decoder, "copying", None)
+        self.copying: CopyAttention | None = getattr(decoder, "copying", None)
         self.beam_size = beam_size
         self.need_attention = need_attention
         self.has_numbers = numbers is not None
@@ -83,14 +83,14 @@ class BeamDecoding:
         )
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
         self.own_slots = torch.arange(1, 1 + beam_size, device=memory.device)  # of step 1
-        self.positions: Optional[Tensor] = None  # embedded, steps x d
+        self.positions: Tensor | None = None  # embedded, steps x d
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
             self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
             followed = self.words if numbers is None else numbers
             before = find_before(followed, decoder.padding_idx, decoder.end)
             self.before = before.unsqueeze(1)
-        self.source_visible: Optional[Tensor] = None  # B x 1 x S
+        self.source_visible: Tensor | None = None  # B x 1 x S
         if encoder_out["encoder_padding_mask"]:
             padding = encoder_out["encoder_padding_mask"][0]
             if bool(padding.any()):
@@ -120,8 +120,8 @@ class BeamDecoding:
         self.visible = visible.view(self.sentences, self.beam_size, -1)
 
     def step(
-        self, previous: Tensor, number: int, at: Optional[Tensor] = None
-    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        self, previous: Tensor, number: int, at: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         """Compute the next step.
 
         Args:
@@ -142,7 +142,7 @@ class BeamDecoding:
         width = previous.size(0) // self.sentences  # n, or 1 in the first step
         self.reserve(number)
         slots: Slots
-        place: Union[int, Tensor]
+        place: int | Tensor
         if at is None:
             start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
             used = start + width
@@ -171,7 +171,7 @@ class BeamDecoding:
         if decoder.project_out_dim is not None:
             x = decoder.project_out_dim(x)
         x = x.view(self.sentences, width, -1)
-        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [None]}
+        extra: dict[str, list[Tensor | None]] = {"attn": [None]}
         copying = self.copying
         if copying is not None or self.need_attention:
             attention = weights.view(self.sentences, heads, width, -1).mean(dim=1)
@@ -204,11 +204,11 @@ class BeamDecoding:
             )
             self.positions = self.decoder.embed_positions(no_padding)[0]
 
-    def room(self) -> Tuple[int, int]:
+    def room(self) -> tuple[int, int]:
         """The sizes that `reserve` enlarges: numbers of slots and of positions."""
         return self.visible.size(2), 0 if self.positions is None else self.positions.size(0)
 
-    def _embed(self, previous: Tensor, number: Union[int, Tensor]) -> Tensor:
+    def _embed(self, previous: Tensor, number: int | Tensor) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
 
         def position() -> Tensor:
@@ -235,7 +235,7 @@ class _Attention:
         self.keys = self.keys.index_select(0, sentences)
         self.values = self.values.index_select(0, sentences)
 
-    def attend(self, x: Tensor, places: int, visible: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    def attend(self, x: Tensor, places: int, visible: Tensor | None) -> tuple[Tensor, Tensor]:
         """Attend to the first `places` slots.
 
         Args:
@@ -277,7 +277,7 @@ class _SourceAttention(_Attention):
             for projection in (attention.k_proj, attention.v_proj)
         )
 
-    def __call__(self, x: Tensor, visible: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.attend(x, self.keys.size(2), visible)
 
 
@@ -294,7 +294,7 @@ class _TargetAttention(_Attention):
         self.keys = torch.cat([self.keys, torch.zeros_like(self.keys)], dim=2)
         self.values = torch.cat([self.values, torch.zeros_like(self.values)], dim=2)
 
-    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> Tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> tuple[Tensor, Tensor]:
         sentences, heads, _, size = self.keys.shape
         for cache, projection in (
             (self.keys, self.attention.k_proj),

@@ -3,8 +3,9 @@
 import re
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -85,15 +86,15 @@ class TrainedModel:
     def __init__(
         self,
         places: Sequence[Place],
-        data: Optional[Place],
+        data: Place | None,
         cpu: bool,
         fp16: bool,
         generation: Any,
         max_tokens: int,
         int8: bool = False,
-        seed: Optional[int] = None,
-        max_sentences: Optional[int] = None,
-        overrides: Optional[Dict[str, Any]] = None,
+        seed: int | None = None,
+        max_sentences: int | None = None,
+        overrides: dict[str, Any] | None = None,
         word_by_word: bool = True,
     ):
         paths = [str(find_checkpoint(place)) for place in places]
@@ -142,10 +143,10 @@ class TrainedModel:
 
     def search(
         self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
-    ) -> List[List[Output]]:
+    ) -> list[list[Output]]:
         """See `Engine.search`."""
         tokens = _encode(self.task.source_dictionary, [request.pieces for request in requests])
-        outputs: List[List[Output]] = [[] for _ in requests]
+        outputs: list[list[Output]] = [[] for _ in requests]
         lengths = [len(source) for source in tokens]
         # fairseq has one limit per batch, and the minimum length of any source with a prefix; but
         # an output must not depend on the other sources of its batch
@@ -166,16 +167,16 @@ class TrainedModel:
     def _search_batch(
         self,
         requests: Sequence[Request],
-        tokens: List[Tensor],
+        tokens: list[Tensor],
         longest: int,
         count: int,
         copied: bool,
-    ) -> List[List[Output]]:
+    ) -> list[list[Output]]:
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
         requests = [requests[number] for number in sample["id"]]  # fairseq sorts them by length
         dictionary, begin = self.task.target_dictionary, None
-        lacking: List[List[str]] = [[] for _ in requests]
+        lacking: list[list[str]] = [[] for _ in requests]
         if self._copiers:
             lacking = number_unknown(sample, dictionary, [request.pieces for request in requests])
         if any(request.prefix for request in requests):
@@ -204,7 +205,7 @@ class TrainedModel:
             rows = [row for row, _ in best]
             written = [hypothesis["tokens"] for _, hypothesis in best]
             written = number_copied(self.models, sample, written, rows)
-            positions: List[List[Optional[int]]] = [[] for _ in best]
+            positions: list[list[int | None]] = [[] for _ in best]
             if copied and self.copies:
                 net_input = {
                     key: sample["net_input"][key][rows] for key in ("src_tokens", "src_lengths")
@@ -218,7 +219,7 @@ class TrainedModel:
             raise ConfigurationError(
                 f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
             ) from None
-        outputs: List[List[Output]] = [[] for _ in requests]
+        outputs: list[list[Output]] = [[] for _ in requests]
         for (row, hypothesis), line, places in zip(best, written, positions):
             pieces = write(line, dictionary, lacking[row], requests[row].prefix)
             complete, score = len(line) <= limit, float(hypothesis["score"])
@@ -226,7 +227,7 @@ class TrainedModel:
         return outputs
 
 
-def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> List[Tensor]:
+def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> list[Tensor]:
     """Numbers of subwords, with the end symbol."""
     return [
         dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long() for pieces in lines
@@ -262,15 +263,15 @@ class TrainedClassifier:
             )
         self.name, self.folder, self.task, self.device = name, folder, task, _device(cpu)
         self.model = model.to(self.device).eval()
-        self.labels: List[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]
-        self.start: Optional[int] = cfg.init_token
+        self.labels: list[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]
+        self.start: int | None = cfg.init_token
         self.max_positions: int = task.max_positions()
         self.max_source = self.max_positions - (self.start is not None)
         if str(cfg.shorten_method) == "none":  # otherwise a truncated text has no end symbol
             self.max_source -= 1
 
     @classmethod
-    def load(cls, place: Place, data: Optional[Place], cpu: bool) -> "TrainedClassifier":
+    def load(cls, place: Place, data: Place | None, cpu: bool) -> "TrainedClassifier":
         """Load a checkpoint, or that of a training's folder; `data` as in `open_engine`.
 
         Raises:
@@ -281,7 +282,7 @@ class TrainedClassifier:
         folder, (model,), _, task = load_models([path], data, classifier=True)
         return cls(path, folder, model, task, cpu)
 
-    def numbers(self, pieces: Sequence[str]) -> List[int]:
+    def numbers(self, pieces: Sequence[str]) -> list[int]:
         """See `ClassEngine.numbers`."""
         (line,) = _encode(self.task.source_dictionary, [pieces])
         return line.tolist()

@@ -1,7 +1,8 @@
 """fairseq's ensemble, with decoder caches of one row per sentence instead of per hypothesis."""
 
 import math
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from fairseq.sequence_generator import EnsembleModelWithAlignment
@@ -31,10 +32,10 @@ class BeamEnsemble(EnsembleModelWithAlignment):
     def forward_decoder(
         self,
         tokens: Tensor,
-        encoder_outs: List[Dict[str, List[Tensor]]],
-        incremental_states: List[Dict[str, Any]],
+        encoder_outs: list[dict[str, list[Tensor]]],
+        incremental_states: list[dict[str, Any]],
         temperature: float = 1.0,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Compute one step for all models.
 
         Args:
@@ -61,10 +62,10 @@ class BeamEnsemble(EnsembleModelWithAlignment):
 
     def begin(
         self,
-        encoder_outs: List[Dict[str, List[Tensor]]],
+        encoder_outs: list[dict[str, list[Tensor]]],
         beam_size: int,
-        numbers: Optional[Tensor] = None,
-    ) -> List[BeamDecoding]:
+        numbers: Tensor | None = None,
+    ) -> list[BeamDecoding]:
         """The state of each model for a new batch.
 
         Args:
@@ -83,8 +84,8 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         previous: Tensor,
         number: int,
         temperature: float = 1.0,
-        at: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
+        at: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Compute one step for all models.
 
         Args:
@@ -99,9 +100,9 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             models, B x n x S, or None without `need_attention`; and the mean of the attention that
             copies, B x n x S, or None if no model copies. In the first step n is 1.
         """
-        log_probs: List[Tensor] = []
-        attentions: List[Any] = []
-        copying: List[Any] = []
+        log_probs: list[Tensor] = []
+        attentions: list[Any] = []
+        copying: list[Any] = []
         for model, decoding in zip(self.models, decodings):
             logits, extra = decoding.step(previous, number, at)
             copies = decoding.copying is not None
@@ -122,17 +123,17 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         return mean, mean_attention, copied
 
     def reorder_encoder_out(
-        self, encoder_outs: List[Dict[str, List[Tensor]]], new_order: Tensor
-    ) -> List[Dict[str, List[Tensor]]]:
+        self, encoder_outs: list[dict[str, list[Tensor]]], new_order: Tensor
+    ) -> list[dict[str, list[Tensor]]]:
         """Keep one row per sentence. Only the first step reads the encoder's output."""
         return encoder_outs
 
     def reorder_incremental_state(
-        self, incremental_states: List[Dict[str, Any]], new_order: Tensor
+        self, incremental_states: list[dict[str, Any]], new_order: Tensor
     ) -> None:
         for state in incremental_states:
             state[STATE].reorder(new_order)
 
 
-def _mean(tensors: List[Tensor]) -> Tensor:
+def _mean(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(dim=0)

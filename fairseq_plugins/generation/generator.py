@@ -5,7 +5,7 @@ import math
 import os
 import threading
 from collections import deque
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -21,12 +21,12 @@ from .unknown import NUMBERS, UnknownSubwords, to_known
 
 logger = logging.getLogger(__name__)
 # recorders that have recorded, and their threads, as libraries have memory per thread
-_warm: Set[Tuple[type, int]] = set()
+_warm: set[tuple[type, int]] = set()
 
 VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
 KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
-Hypothesis = Dict[str, Tensor]
+Hypothesis = dict[str, Tensor]
 
 
 class BeamGenerator(SequenceGenerator):
@@ -49,15 +49,15 @@ class BeamGenerator(SequenceGenerator):
     subwords of their source that the dictionary lacks.
     """
 
-    records: Optional[bool] = None  # whether to record steps; None: the variable decides
+    records: bool | None = None  # whether to record steps; None: the variable decides
 
     def _generate(
         self,
-        sample: Dict[str, Dict[str, Tensor]],
-        prefix_tokens: Optional[Tensor] = None,
-        constraints: Optional[Tensor] = None,
-        bos_token: Optional[int] = None,
-    ) -> List[List[Hypothesis]]:
+        sample: dict[str, dict[str, Tensor]],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[Hypothesis]]:
         supported = (
             type(self.search) is GroupedBeamSearch
             and self.lm_model is None
@@ -85,10 +85,10 @@ class _Batch:
     def __init__(
         self,
         generator: BeamGenerator,
-        net_input: Dict[str, Tensor],
-        prefix: Optional[Tensor],
-        start: Optional[int],
-        numbers: Optional[Tensor] = None,
+        net_input: dict[str, Tensor],
+        prefix: Tensor | None,
+        start: int | None,
+        numbers: Tensor | None = None,
     ) -> None:
         self.generator = generator
         self.model: BeamEnsemble = generator.model
@@ -101,7 +101,7 @@ class _Batch:
         assert generator.min_len <= self.last, (
             "min_len cannot be larger than max_len, please adjust these!"
         )
-        self.unknown: Optional[UnknownSubwords] = None
+        self.unknown: UnknownSubwords | None = None
         if numbers is not None:
             self.unknown = UnknownSubwords(numbers, generator.tgt_dict)
         encoded = self.model.forward_encoder(net_input)
@@ -113,7 +113,7 @@ class _Batch:
         self.order = torch.arange(2 * self.beam, device=source.device)
         self.ignored = self.order.new_zeros(self.sentences, self.beam, dtype=torch.bool)
         self.found = self.order.new_zeros(self.sentences)  # results of each sentence
-        self.history: Optional[Tensor] = None  # (B n) x (T + 1), if n-grams must not repeat
+        self.history: Tensor | None = None  # (B n) x (T + 1), if n-grams must not repeat
         if generator.repeat_ngram_blocker is not None:
             self.history = self.previous.new_full((rows, self.last + 2), generator.pad)
             self.history[:, 0] = start
@@ -123,9 +123,9 @@ class _Batch:
         if records is None:
             records = os.environ.get(VARIABLE, "0") == "1"
         self.recorder = recorder_for(source.device) if records else None
-        self.recorded: Optional[_Recorded] = None
+        self.recorded: _Recorded | None = None
 
-    def run(self) -> List[List[Hypothesis]]:
+    def run(self) -> list[list[Hypothesis]]:
         for number in range(self.last + 1):
             if self.recorder is not None and self._can_record(number):
                 self._replay(number)
@@ -143,7 +143,7 @@ class _Batch:
         assert all(results), f"{self.last} < {self.last}"
         return results
 
-    def step(self, number: int, at: Optional[Tensor] = None) -> None:
+    def step(self, number: int, at: Tensor | None = None) -> None:
         """Find the candidates of a step, log those that end, and continue the best others.
 
         Args:
@@ -209,7 +209,7 @@ class _Batch:
         self.recorded.graph.replay()
         self.log.used = number + 1
 
-    def _record(self, number: int, kind: List[Any]) -> Optional["_Recorded"]:
+    def _record(self, number: int, kind: list[Any]) -> Optional["_Recorded"]:
         """Record a step; None if that fails, and then nothing else is recorded."""
         assert self.recorder is not None
         state = [x.clone() for x in self._state()]  # state that a recording reads and writes
@@ -238,12 +238,12 @@ class _Batch:
             self._set_state(before if self.recorder is None else state)
         return _Recorded(graph, at, kind)
 
-    def _state(self) -> List[Tensor]:
+    def _state(self) -> list[Tensor]:
         """The state that a step replaces; caches and log are written in place."""
         visible = [decoding.visible for decoding in self.decodings]
         return [self.previous, self.totals, self.ignored, self.found, *visible]
 
-    def _set_state(self, state: List[Tensor]) -> None:
+    def _set_state(self, state: list[Tensor]) -> None:
         self.previous, self.totals, self.ignored, self.found, *visible = state
         for decoding, of_decoding in zip(self.decodings, visible):
             decoding.visible = of_decoding
@@ -269,8 +269,8 @@ class _Batch:
         self.recorded = None
 
     def _restrict(
-        self, log_probs: Tensor, number: int, copied: Optional[Tensor]
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+        self, log_probs: Tensor, number: int, copied: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Apply the search options, partly in place, and divide <unk> among unknown subwords.
 
         Args:
@@ -291,7 +291,7 @@ class _Batch:
         if number >= self.last:
             rows[:, :eos].fill_(nothing)
             rows[:, eos + 1 :].fill_(nothing)
-        forced: Optional[Tensor] = None
+        forced: Tensor | None = None
         if self.prefix is not None and number < min(self.prefix.size(1), self.last):
             forced = self.prefix[:, number]
         if self.unknown is not None and copied is not None:
@@ -331,7 +331,7 @@ class _Recorded(NamedTuple):
 
     graph: Any
     at: Tensor
-    kind: List[Any]
+    kind: list[Any]
 
 
 class _Late:
@@ -341,9 +341,9 @@ class _Late:
     """
 
     def __init__(self) -> None:
-        self.copies: Deque[Tuple[Tensor, Any]] = deque()
+        self.copies: deque[tuple[Tensor, Any]] = deque()
 
-    def __call__(self, x: Tensor) -> Optional[Tensor]:
+    def __call__(self, x: Tensor) -> Tensor | None:
         """The value from `LATE` calls ago, on the host, or None."""
         if not x.is_cuda:
             return x
@@ -367,12 +367,12 @@ class _Log:
 
     def __init__(self, steps: int, sentences: int, beam: int) -> None:
         self.shape = steps, sentences, beam
-        self.rows: Optional[Tensor] = None  # rows of the remaining sentences; None: all
-        self.numbers: Optional[Tensor] = None
+        self.rows: Tensor | None = None  # rows of the remaining sentences; None: all
+        self.numbers: Tensor | None = None
         self.used = 0
 
     def add(
-        self, step: Union[int, Tensor], numbers: Tensor, totals: Tensor, attention: Optional[Tensor]
+        self, step: int | Tensor, numbers: Tensor, totals: Tensor, attention: Tensor | None
     ) -> None:
         """Add a step.
 
@@ -387,7 +387,7 @@ class _Log:
         if self.numbers is None:
             self.numbers = numbers.new_zeros(steps, sentences, 4, beam)
             self.totals = totals.new_zeros(steps, sentences, 2, beam)
-            self.attention: Optional[Tensor] = None
+            self.attention: Tensor | None = None
             if attention is not None:
                 shape = steps, sentences, beam, attention.size(2)
                 self.attention = attention.new_zeros(shape, dtype=torch.float32)
@@ -412,7 +412,7 @@ class _Log:
         """Keep only these rows for later steps."""
         self.rows = kept if self.rows is None else self.rows[kept]
 
-    def results(self, generator: BeamGenerator) -> List[List[Hypothesis]]:
+    def results(self, generator: BeamGenerator) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence with fairseq's entries, the best first."""
         assert self.numbers is not None
         device = self.numbers.device
@@ -449,7 +449,7 @@ class _Log:
         attention = None
         if self.attention is not None:
             attention = self.attention[steps, sentences[:, None], before]  # H x steps x S
-        results: List[List[Hypothesis]] = [[] for _ in range(self.shape[1])]
+        results: list[list[Hypothesis]] = [[] for _ in range(self.shape[1])]
         for h in order:
             length = last[h] + 1
             results[sentences[h]].append(

@@ -1,7 +1,5 @@
 """fairseq's beam search with a faster top-k over the vocabulary."""
 
-from typing import Optional, Tuple
-
 import torch
 from fairseq.search import BeamSearch
 from torch import Tensor
@@ -27,10 +25,10 @@ class GroupedBeamSearch(BeamSearch):
         self,
         step: int,
         lprobs: Tensor,
-        scores: Optional[Tensor],
-        prev_output_tokens: Optional[Tensor] = None,
-        original_batch_idxs: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, Tensor, Tensor]:
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Find the 2 n best continuations of the n hypotheses of each sentence.
 
         Args:
@@ -49,7 +47,7 @@ class GroupedBeamSearch(BeamSearch):
         assert scores is not None
         return self.best(lprobs, scores[:, :, step - 1], lprobs.size(1))
 
-    def best(self, lprobs: Tensor, past: Tensor, beam_size: int) -> Tuple[Tensor, Tensor, Tensor]:
+    def best(self, lprobs: Tensor, past: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of the n' hypotheses of each sentence.
 
         Args:

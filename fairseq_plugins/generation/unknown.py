@@ -5,7 +5,8 @@ plus its m distinct unknown subwords, numbered V to V + m - 1. They have no embe
 reads each of them as <unk>.
 """
 
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ LEAST = 1e-30  # minimum attention to an unknown subword, to avoid 0 / 0
 
 
 def number_unknown(
-    sample: Dict[str, Any], dictionary: Any, sources: Sequence[Sequence[str]]
-) -> List[List[str]]:
+    sample: dict[str, Any], dictionary: Any, sources: Sequence[Sequence[str]]
+) -> list[list[str]]:
     """Number the unknown subwords of a batch's sources, for `BeamGenerator`.
 
     Adds "source_numbers" to the batch: B x S, its "src_tokens" with V + j at each position of the
@@ -35,7 +36,7 @@ def number_unknown(
     """
     tokens = sample["net_input"]["src_tokens"]
     unknown = tokens.eq(dictionary.unk())
-    found: List[List[str]] = [[] for _ in sources]
+    found: list[list[str]] = [[] for _ in sources]
     if not bool(unknown.any()):
         return found
     numbers = tokens.clone()
@@ -116,7 +117,7 @@ class UnknownSubwords:
         """Continue only with these sentences."""
         self.place = self.place.index_select(0, kept)
 
-    def divide(self, log_probs: Tensor, attention: Tensor, forced: Optional[Tensor]) -> Tensor:
+    def divide(self, log_probs: Tensor, attention: Tensor, forced: Tensor | None) -> Tensor:
         """Log-probabilities, with one column per unknown subword.
 
         Args:

@@ -22,8 +22,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from fairseq_plugins import commands
 from fairseq_plugins.arguments import at_least
@@ -39,7 +40,7 @@ LEAST = 5.0  # seconds; with less left no part begins
 LINES = 40  # of each log that the report keeps
 
 
-def run_words(words: Sequence[str], log: Path, environment: Dict[str, str]) -> None:
+def run_words(words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
     """The process of a part: runs a command line, with its output in a file."""
     from fairseq_plugins.training.jobs import end_with_the_parent
 
@@ -96,7 +97,7 @@ class Processes:
         process.join()
         return status
 
-    def describe(self, folder: Path, toy: bool) -> Dict[str, Any]:
+    def describe(self, folder: Path, toy: bool) -> dict[str, Any]:
         """The machine, told by a process of its own, as a process that used CUDA cannot fork.
 
         Raises:
@@ -137,7 +138,7 @@ def check_text(data: Path) -> None:
     Translations(data, "test")
 
 
-def summarize(log: Path) -> List[str]:
+def summarize(log: Path) -> list[str]:
     """The last table in a log, or its last lines."""
     if not log.is_file():
         return []
@@ -152,7 +153,7 @@ def summarize(log: Path) -> List[str]:
     return [line for line in lines if line.strip()][-6:]
 
 
-def write_report(out: Path, work: Path, report: Dict[str, Any]) -> None:
+def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
     """report.md and report.json: what is known of each part, and the goals."""
     from fairseq_plugins.files import written_whole
     from fairseq_plugins.json_files import write_json
@@ -189,7 +190,7 @@ def write_report(out: Path, work: Path, report: Dict[str, Any]) -> None:
         file.write("\n".join([*head, *lines]) + "\n")
 
 
-def choose(asked: Any, report: Dict[str, Any], places: Dict[str, Any], commit: str) -> Any:
+def choose(asked: Any, report: dict[str, Any], places: dict[str, Any], commit: str) -> Any:
     """The run that is asked for, or the next one: the first with a part that is not finished."""
     from fairseq_plugins.lab.benchmarks import gpu_runs
 
@@ -204,7 +205,7 @@ def choose(asked: Any, report: Dict[str, Any], places: Dict[str, Any], commit: s
     raise ConfigurationError("all runs are finished: repeat one with --run")
 
 
-def obstacle(part: Any, places: Dict[str, Any], graphs: bool, left: float) -> str:
+def obstacle(part: Any, places: dict[str, Any], graphs: bool, left: float) -> str:
     """Why a part cannot run, or nothing."""
     from fairseq_plugins.lab.benchmarks import gpu_runs, machine
 
@@ -234,7 +235,7 @@ def kept(before: Any, commit: str) -> bool:
     return bool(before) and before["status"] == FINISHED and before["commit"] == commit
 
 
-def short_table(name: str, parts: Dict[str, Any]) -> List[str]:
+def short_table(name: str, parts: dict[str, Any]) -> list[str]:
     """A line for each figure of a run."""
     from fairseq_plugins.lab.markdown import table_head, table_line
 

@@ -4,17 +4,18 @@ import random
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
 
-def first_sentences(document: str, enough: Optional[int] = None) -> List[str]:
+def first_sentences(document: str, enough: int | None = None) -> list[str]:
     """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all."""
-    found: List[str] = []
+    found: list[str] = []
     for part in separate_sentences(document):
         found += split_sentences(part)
         if enough is not None and len(found) >= enough:
@@ -58,7 +59,7 @@ def oracle(
     found = first_sentences(document)
     counts = [Counter(tokenizer.tokenize(sentence)) for sentence in found]
     reference = Counter(tokenizer.tokenize(" ".join(separate_sentences(summary))))
-    taken: List[int] = []
+    taken: list[int] = []
     selection: Counter = Counter()
     best = 0.0
     while len(taken) < sentences:
@@ -102,7 +103,7 @@ class TextRank:
         whole = self._dom.ObjectDocumentModel([self._dom.Paragraph(parts)])
         return join_sentences(str(part) for part in self._rank(whole, sentences))
 
-    def to_words(self, sentence: str) -> Tuple[str, ...]:
+    def to_words(self, sentence: str) -> tuple[str, ...]:
         """The words of a sentence; sumy calls this."""
         return tuple(re.findall(r"\w+", sentence.lower()))
 
@@ -112,13 +113,13 @@ def _f1(found: Counter, reference: Counter) -> float:
     return 2 * sum((found & reference).values()) / total if total else 0.0
 
 
-def read_stories(archives: Iterable[Union[str, Path]]) -> Iterator[Story]:
+def read_stories(archives: Iterable[str | Path]) -> Iterator[Story]:
     """The stories of tar archives, one at a time; see `parse_story`."""
     for name, content in read_story_files(archives):
         yield parse_story(name, content)
 
 
-def read_archives(archives: Sequence[Path], ids: Optional[Path]) -> Tuple[List[str], List[str]]:
+def read_archives(archives: Sequence[Path], ids: Path | None) -> tuple[list[str], list[str]]:
     """Documents and summaries from CNN/DailyMail's story archives, each story once.
 
     Args:

@@ -8,14 +8,15 @@ Arena (Tay et al. 2020).
 
 import hashlib
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.progress import progress_bar
 
-OPERATORS: Dict[str, Callable[[List[int]], int]] = {
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
     # for an even number of values: the mean of the middle two, rounded down
@@ -47,16 +48,16 @@ class Shape(NamedTuple):
     max_length: int = 2000
 
 
-def draw(uniform: Callable[[], float], shape: Shape) -> Optional[Tuple[List[str], int]]:
+def draw(uniform: Callable[[], float], shape: Shape) -> tuple[list[str], int] | None:
     """Sample an expression; returns its words and value, or None if its length does not fit.
 
     Args:
         uniform: returns random numbers from [0, 1).
         shape: the distribution.
     """
-    words: List[str] = []
+    words: list[str] = []
     # for each open operation: its name, the values so far, and its number of arguments
-    stack: List[Tuple[str, List[int], int]] = []
+    stack: list[tuple[str, list[int], int]] = []
     while True:
         if len(words) + len(stack) >= shape.max_length:
             return None
@@ -81,7 +82,7 @@ def draw(uniform: Callable[[], float], shape: Shape) -> Optional[Tuple[List[str]
             return (words, value) if fits else None
 
 
-def draw_new(uniform: Callable[[], float], shape: Shape, seen: Set[bytes]) -> Tuple[List[str], int]:
+def draw_new(uniform: Callable[[], float], shape: Shape, seen: set[bytes]) -> tuple[list[str], int]:
     """Sample an expression that fits and is not in `seen`, and add it to `seen`.
 
     Returns:
@@ -104,7 +105,7 @@ def draw_new(uniform: Callable[[], float], shape: Shape, seen: Set[bytes]) -> Tu
     )
 
 
-def write(folder: Path, seed: int, sizes: Dict[str, int], shape: Shape) -> None:
+def write(folder: Path, seed: int, sizes: dict[str, int], shape: Shape) -> None:
     """Write `train.tsv` and the other splits, each atomically.
 
     No expression occurs twice, in the same split or in different ones. The same arguments give the
@@ -119,7 +120,7 @@ def write(folder: Path, seed: int, sizes: Dict[str, int], shape: Shape) -> None:
     Raises:
         ConfigurationError: there are not enough expressions of these lengths.
     """
-    seen: Set[bytes] = set()
+    seen: set[bytes] = set()
     for split in sorted(sizes, key=lambda name: (name == "train", name)):
         # Python guarantees a stable stream across versions for random() only
         uniform = random.Random(f"{seed} {split}").random

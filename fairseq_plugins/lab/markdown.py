@@ -1,6 +1,6 @@
 """Tables in Markdown."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 
 def table_line(cells: Sequence[str]) -> str:
@@ -8,6 +8,6 @@ def table_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table_head(titles: Sequence[str]) -> List[str]:
+def table_head(titles: Sequence[str]) -> list[str]:
     """The first two lines of a table."""
     return [table_line(titles), table_line(["---"] * len(titles))]

@@ -12,7 +12,7 @@ against the time to translate a sentence.
 import argparse
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
 
 from fairseq_plugins.arguments import add_path
 from fairseq_plugins.json_files import read_json
@@ -44,19 +44,19 @@ MODELS = {  # in the legend: rows that begin so
 }
 
 
-def read_runs(pattern: str) -> List[Dict[str, Any]]:
+def read_runs(pattern: str) -> list[dict[str, Any]]:
     """The results of the runs that a pattern of names fits."""
     return [read_json(path) for path in sorted(RESULTS.glob(pattern))]
 
 
-def training_pairs(run: Dict[str, Any]) -> int:
+def training_pairs(run: dict[str, Any]) -> int:
     """The number of training pairs, as `data` names it."""
     found = re.search(r"([\d,]+) / ", run["data"])
     assert found, run["data"]
     return int(found.group(1).replace(",", ""))
 
 
-def learning_curve(run: Dict[str, Any]) -> Tuple[List[float], List[float]]:
+def learning_curve(run: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Hours of training, and BLEU on valid at each validation."""
     first = run.get("both directions first")
     before = first["updates"] * first["median_seconds_of_an_update"] / 3600 if first else 0.0
@@ -74,7 +74,7 @@ def draw_curves(name: str, folder: Path) -> None:
     runs = read_runs(pattern)
     whole = max(map(training_pairs, runs))
     with plots.figure(folder / f"{name}.svg", width=6.5, height=4.8) as (axis,):
-        seen: Dict[str, int] = {}
+        seen: dict[str, int] = {}
         for run in runs:
             row = run["row"]
             if training_pairs(run) < whole:
@@ -96,14 +96,14 @@ def draw_pairs(folder: Path) -> None:
     """Test scores against the number of training pairs, beside the published curve."""
     published = TABLES["low-resource"].by_pairs
     assert published is not None
-    points: Dict[str, Dict[int, float]] = {}
+    points: dict[str, dict[int, float]] = {}
     for run in read_runs(FEW_PAIRS):
         ((_, scores),) = run["test"].items()
         points.setdefault(run["row"], {})[training_pairs(run)] = scores["BLEU"]
     draw_sizes(folder / f"{PAIRS}.svg", points, published, published.metric)
 
 
-def model_of(run: Dict[str, Any]) -> Optional[str]:
+def model_of(run: dict[str, Any]) -> str | None:
     """The model of a run; None unless the criterion is cross entropy."""
     if "SimCut" in run["row"]:
         return None
@@ -120,7 +120,7 @@ def draw_times(folder: Path) -> None:
     }
     names = list(MODELS)
     with plots.figure(folder / f"{TIMES}.svg", columns=2, width=4.4, height=3.9) as axes:
-        known: Set[str] = set()
+        known: set[str] = set()
         for axis, (title, runs) in zip(axes, panels.items()):
             points = [(model_of(run), "_both" in run["row"], run) for run in runs]
             shown = [(model, both, run) for model, both, run in points if model]

@@ -1,8 +1,8 @@
 """A Markdown page: summaries with their documents, references and first sentences."""
 
 import html
+from collections.abc import Sequence
 from itertools import groupby
-from typing import List, Optional, Sequence, Tuple
 
 from fairseq_plugins.lab.lead import first_sentences
 from fairseq_plugins.serving.text import Summary
@@ -33,7 +33,7 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
     return "\n\n".join([f"## {number}", *(f"**{name}.** {text}" for name, text in rows.items())])
 
 
-def mark_copied(pieces: Sequence[Tuple[str, Optional[int]]]) -> str:
+def mark_copied(pieces: Sequence[tuple[str, int | None]]) -> str:
     """The text of SentencePiece pieces, with copied ones between <b> and </b>.
 
     Args:
@@ -48,5 +48,5 @@ def mark_copied(pieces: Sequence[Tuple[str, Optional[int]]]) -> str:
     return " ".join(text.split())
 
 
-def _plain(sentences: List[str]) -> str:
+def _plain(sentences: list[str]) -> str:
     return html.escape(" ".join(sentences), quote=False)

@@ -1,6 +1,7 @@
 """Named architectures: presets of defaults. Options on a command line or in YAML override them."""
 
-from typing import Any, Callable, Dict
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.models import register_model_architecture
 
@@ -8,7 +9,7 @@ from . import efficient_transformer, encoder_classifier
 from .encoder_classifier import fill_classifier_defaults
 from .options import fill_defaults, set_default
 
-Preset = Dict[str, Any]
+Preset = dict[str, Any]
 
 
 def _sizes(dim: int, ffn_dim: int, heads: int, *sides: str) -> Preset:
@@ -28,7 +29,7 @@ SUMMARIES = {**_sizes(256, 1024, 16, "encoder", "decoder"), "decoder_layers": 4,
 CNN_DM = {**SUMMARIES, "encoder_layers": 4, "max_source_positions": 2048}
 PUBMED = {**SUMMARIES, "encoder_layers": 2, "max_source_positions": 4096}
 
-ENCODER_DECODERS: Dict[str, Preset] = {
+ENCODER_DECODERS: dict[str, Preset] = {
     # the three ideas at the sizes of fairseq's transformer
     "transformer_ftc": FTC,
     "fastformer_encoder": FASTFORMER,
@@ -65,7 +66,7 @@ ENCODER_DECODERS: Dict[str, Preset] = {
 # what all models of the Long-Range Arena share
 ARENA = {"encoder_normalize_before": True, "activation_fn": "gelu", "dropout": 0.1}
 
-CLASSIFIERS: Dict[str, Preset] = {
+CLASSIFIERS: dict[str, Preset] = {
     # the sizes of fairseq's transformer: 6 layers, 512/2048, 8 heads
     "encoder_classifier": {},
     # IMDB of Fastformer's table 9, which also has the windows, global tokens and Linformer's
@@ -101,7 +102,7 @@ CLASSIFIERS: Dict[str, Preset] = {
 }
 
 
-def _register(model: str, presets: Dict[str, Preset], fill: Callable[[Any], None]) -> None:
+def _register(model: str, presets: dict[str, Preset], fill: Callable[[Any], None]) -> None:
     for name, preset in presets.items():
 
         def architecture(args: Any, preset: Preset = preset) -> None:

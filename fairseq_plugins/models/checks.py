@@ -4,7 +4,7 @@ fairseq itself reports most of these errors with a traceback, while it builds th
 first batch.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch.distributed as dist
 from fairseq import utils
@@ -33,7 +33,7 @@ REFUSED = {
 }
 
 
-RANGES: Dict[str, Tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(SHARES, (0, 1)),
     **{f"{side}_{size}": (1, LARGEST_SIZE) for side in SIDES for size in SIZES},
     **{f"{side}_layers": (1, LARGEST_DEPTH) for side in SIDES},
@@ -135,7 +135,7 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
         )
 
 
-def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[int]]:
+def parse_layers_to_keep(side: str, value: Any, layers: int) -> list[int] | None:
     """Parse --encoder-layers-to-keep or --decoder-layers-to-keep: "0,2", [0, 2] or None.
 
     Args:
@@ -160,7 +160,7 @@ def parse_layers_to_keep(side: str, value: Any, layers: int) -> Optional[List[in
     return sorted(kept)
 
 
-def parse_numbers(value: Any) -> List[int]:
+def parse_numbers(value: Any) -> list[int]:
     """Parse "1,2", [1, 2] or 1 to a list of integers; empty if that fails."""
     try:
         return [int(word) for word in str(value).strip("[]() ").split(",")]

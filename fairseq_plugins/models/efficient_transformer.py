@@ -4,8 +4,9 @@ import functools
 import logging
 import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -118,7 +119,7 @@ class EfficientTransformerModel(TransformerModel):
             use_fast_dropout(model)
         return model
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         super().upgrade_state_dict_named(state_dict, name)
         if self.decoder.adaptive_softmax is not None:
             # fairseq adds this entry for a tied embedding, even without a projection
@@ -126,10 +127,10 @@ class EfficientTransformerModel(TransformerModel):
 
     def load_state_dict(
         self,
-        state_dict: Dict[str, Tensor],
+        state_dict: dict[str, Tensor],
         strict: bool = True,
         model_cfg: Any = None,
-        args: Optional[Namespace] = None,
+        args: Namespace | None = None,
     ) -> Any:
         """Load parameters as fairseq does, and tell `model_cfg` the depth of a pruned model.
 
@@ -151,7 +152,7 @@ class EfficientTransformerModel(TransformerModel):
         return found
 
     @classmethod
-    def option_names(cls) -> Set[str]:
+    def option_names(cls) -> set[str]:
         """The names of all options that build a model."""
         implied = Namespace()
         base_architecture(implied)
@@ -159,7 +160,7 @@ class EfficientTransformerModel(TransformerModel):
 
     @classmethod
     def build_embedding(
-        cls, cfg: Any, dictionary: Any, embed_dim: int, path: Optional[str] = None
+        cls, cfg: Any, dictionary: Any, embed_dim: int, path: str | None = None
     ) -> nn.Embedding:
         embedding = super().build_embedding(cfg, dictionary, embed_dim)
         if path:
@@ -214,15 +215,15 @@ class Encoder(TransformerEncoderBase):
         self.upsample_time = plan.time_window**plan.later_blocks
         self.upsample_features = plan.feature_window**plan.later_blocks
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Any:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> Any:
         """As fairseq's, but refuse different entries of layers that share a token mixer.
 
         Loading would keep only those of the last layer.
         """
         super().upgrade_state_dict_named(state_dict, name)
-        first_of: Dict[int, int] = {}
+        first_of: dict[int, int] = {}
         # all layers; LayerDrop iterates over some
-        layers: List[Any] = list(self.layers.children())
+        layers: list[Any] = list(self.layers.children())
         for number, layer in enumerate(layers):
             first = first_of.setdefault(id(layer.mixer), number)
             for entry in layer.mixer.state_dict():
@@ -246,10 +247,10 @@ class Encoder(TransformerEncoderBase):
     def forward(
         self,
         src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         return_all_hiddens: bool = False,
-        token_embeddings: Optional[Tensor] = None,
-    ) -> Dict[str, List[Tensor]]:
+        token_embeddings: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
         """The forward of fairseq's encoder, with blocks.
 
         "encoder_states" holds each layer's output at that layer's size. A sentence of padding only
@@ -268,7 +269,7 @@ class Encoder(TransformerEncoderBase):
         encoder_padding_mask = src_tokens.eq(self.padding_idx)
         x, encoder_embedding = self.forward_embedding(src_tokens, token_embeddings)
 
-        padding_mask: Optional[Tensor] = None
+        padding_mask: Tensor | None = None
         if bool(encoder_padding_mask.any()):
             x = x.masked_fill(encoder_padding_mask.unsqueeze(-1), 0.0)
             empty = encoder_padding_mask.all(dim=1, keepdim=True)
@@ -277,14 +278,14 @@ class Encoder(TransformerEncoderBase):
 
         # B x T x C -> T x B x C
         x = x.transpose(0, 1)
-        rank: Optional[Tensor] = None
+        rank: Tensor | None = None
         if padding_mask is not None and self.upsample_time > 1:
             x, padding_mask, rank = align_to_start(x, padding_mask)
 
-        encoder_states: List[Tensor] = []
+        encoder_states: list[Tensor] = []
         if return_all_hiddens:
             encoder_states.append(x)
-        first_block: Optional[Tensor] = None
+        first_block: Tensor | None = None
         for layer in self.layers:
             if layer.starts_later_block:
                 if first_block is None:
@@ -319,9 +320,9 @@ class Encoder(TransformerEncoderBase):
         }
 
 
-def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
+def build_encoder_layers(cfg: Any, plan: ModelPlan) -> list[nn.Module]:
     """Build all encoder layers. Layers of equal sizes share one mixer if its options say so."""
-    shared: Dict[Tuple[int, int], nn.Module] = {}
+    shared: dict[tuple[int, int], nn.Module] = {}
     layers = []
     for layer in plan.layers:
         size = (layer.mixer.embed_dim, layer.mixer.memory_dim)
@@ -330,8 +331,8 @@ def build_encoder_layers(cfg: Any, plan: ModelPlan) -> List[nn.Module]:
             mixer = plan.mixer.build(layer.mixer)
         if plan.mixer.part.shares_layers(plan.mixer.options):
             shared[size] = mixer
-        time_pooling: Optional[TimePooling] = None
-        feature_pooling: Optional[FeaturePooling] = None
+        time_pooling: TimePooling | None = None
+        feature_pooling: FeaturePooling | None = None
         if layer.starts_later_block:
             time_pooling = TimePooling(plan.time_window, plan.time_pooling)
             feature_pooling = FeaturePooling(
@@ -403,12 +404,12 @@ class Decoder(TransformerDecoderBase):
     def extract_features(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: Optional[Dict[str, List[Tensor]]],
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
         full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         """As in fairseq: features, B x T x C, and a dictionary with "attn" and "inner_states"."""
         if self.copying is not None:
             alignment_layer, alignment_heads = None, None  # the last layer, all heads
@@ -448,9 +449,9 @@ class Decoder(TransformerDecoderBase):
 
     def get_normalized_probs(
         self,
-        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        net_output: tuple[Tensor, dict[str, list[Tensor | None]] | None],
         log_probs: bool,
-        sample: Optional[Dict[str, Tensor]] = None,
+        sample: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """(Log-)probabilities, B x T x V; with copying, of the mixture (see `CopyAttention`)."""
         if self.copying is None:
@@ -461,8 +462,8 @@ class Decoder(TransformerDecoderBase):
 
     @torch.jit.unused
     def extract_packed_features(
-        self, prev_output_tokens: Tensor, encoder_out: Optional[Dict[str, List[Tensor]]]
-    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]] | None
+    ) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
         """`extract_features` for the N real target positions only.
 
         With `packed_output`, which a criterion sets, all results have one row per real position:
@@ -470,8 +471,8 @@ class Decoder(TransformerDecoderBase):
         tokens. "attn" is then None unless the model copies, and begins at the first word of the
         source, as the log-odds always do.
         """
-        source: Optional[Layout] = None
-        memory: Optional[Memory] = None
+        source: Layout | None = None
+        memory: Memory | None = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
             x = encoder_out["encoder_out"][0].transpose(0, 1)
             real = ~encoder_out["encoder_padding_mask"][0]
@@ -487,7 +488,7 @@ class Decoder(TransformerDecoderBase):
         embedded = embed_rows(self, previous, positions)
         need_weights = self.copying is not None or not self.packed_output
         x, attention = decode_rows(self, embedded, target, memory, need_weights)
-        extra: Dict[str, List[Optional[Tensor]]] = {"attn": [attention]}
+        extra: dict[str, list[Tensor | None]] = {"attn": [attention]}
         if self.copying is not None:
             assert encoder_out is not None and source is not None and attention is not None
             words = encoder_out["src_tokens"][0].flatten()[source_index]
@@ -517,7 +518,7 @@ class Decoder(TransformerDecoderBase):
         source: Layout,
         previous: Tensor,
         target: Layout,
-    ) -> Dict[str, List[Optional[Tensor]]]:
+    ) -> dict[str, list[Tensor | None]]:
         """What `CopyAttention` adds for N target positions, if the model copies.
 
         Args:
@@ -531,7 +532,7 @@ class Decoder(TransformerDecoderBase):
         grid = source.to_grid((words - self.padding_idx).unsqueeze(1)).squeeze(2)
         grid = grid + self.padding_idx
         places = find_places(grid, self.vocabulary)[target.sentence]
-        before: Optional[Tensor] = None
+        before: Tensor | None = None
         if self.copying.next is not None:
             before = find_before(grid, self.padding_idx, self.end)[target.sentence]
         return self.copying(x, embedded, attention, grid, places, before, previous)

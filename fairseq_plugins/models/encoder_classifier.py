@@ -4,7 +4,7 @@ import re
 from argparse import SUPPRESS, ArgumentError, ArgumentParser
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
 
 import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -107,17 +107,17 @@ class EncoderClassifierModel(FairseqEncoderModel):
         return model
 
     @classmethod
-    def option_names(cls) -> Set[str]:
+    def option_names(cls) -> set[str]:
         """The names of all options that build a model."""
         return option_names(cls) | {"max_positions"}
 
     def forward(
         self,
         src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         features_only: bool = True,
-        classification_head_name: Optional[str] = None,
-    ) -> Tuple[Tensor, Dict[str, List[Tensor]]]:
+        classification_head_name: str | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Logits of the classes, or the encoder's output if no head is named.
 
         Args:
@@ -137,7 +137,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         return self.classification_heads[classification_head_name](x, padding_mask), encoded
 
     def register_classification_head(
-        self, name: str, num_classes: int, inner_dim: Optional[int] = None
+        self, name: str, num_classes: int, inner_dim: int | None = None
     ) -> None:
         """Add a classification head. fairseq's task adds the head that its criterion trains.
 
@@ -152,7 +152,7 @@ class EncoderClassifierModel(FairseqEncoderModel):
         )
 
     def get_normalized_probs(
-        self, net_output: Tuple[Tensor, Any], log_probs: bool, sample: Any = None
+        self, net_output: tuple[Tensor, Any], log_probs: bool, sample: Any = None
     ) -> Tensor:
         """(Log-)probabilities of the classes, B x classes, in float32."""
         scores = net_output[0].float()
@@ -177,7 +177,7 @@ def fill_classifier_defaults(args: Any) -> None:
             setattr(args, name, value)
 
 
-def plan_encoder(args: Any, max_positions: int) -> Tuple[ModelPlan, Any]:
+def plan_encoder(args: Any, max_positions: int) -> tuple[ModelPlan, Any]:
     """The plan and fairseq's configuration of a Transformer with this encoder and a dummy decoder.
 
     The decoder is never built. It has the encoder's sizes, so that its checks pass.

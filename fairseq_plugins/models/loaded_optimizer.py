@@ -1,6 +1,7 @@
 """Optimizer states of fairseq's `transformer`, which do not fit this plugin's encoder layers."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.trainer import Trainer
 

@@ -4,7 +4,8 @@ Results at real target positions, and all gradients, equal those of the padded b
 numbers of dropout differ. Nothing here waits for the GPU, and no size depends on data.
 """
 
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.models.transformer import (
     TransformerDecoder,
@@ -42,12 +43,12 @@ class OnRows:
 
     def __init__(self, model: Any, numbers: Tensor, shape: Shape):
         self.module, self.shape = model, shape
-        self.parts: Dict[str, Any] = parts(numbers, shape)
+        self.parts: dict[str, Any] = parts(numbers, shape)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
 
-    def sample(self, sentences: int, tokens: int) -> Dict[str, Any]:
+    def sample(self, sentences: int, tokens: int) -> dict[str, Any]:
         """The batch as fairseq's criterions take it: all rows as one padded sentence."""
         source, previous, target = (
             self.parts[name].unsqueeze(0) for name in ("source", "previous", "target")
@@ -66,7 +67,7 @@ class OnRows:
         src_lengths: None,
         prev_output_tokens: Tensor,
         features_only: bool = False,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
+    ) -> tuple[Tensor, dict[str, Any]]:
         """The forward of fairseq's model.
 
         Args:
@@ -90,7 +91,7 @@ class OnRows:
         embedded = _embed(decoder, previous, target)
         copying = getattr(decoder, "copying", None)
         x, attention = decode_rows(decoder, embedded, target, memory, copying is not None)
-        extra: Dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
+        extra: dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
         if copying is not None:
             extra.update(
                 decoder.copy_on_rows(x, embedded, attention, words, source[0], previous, target)
@@ -99,7 +100,7 @@ class OnRows:
         return x if features_only else decoder.output_layer(x), extra
 
 
-def encode_rows(encoder: Any, tokens: Tensor, layouts: List[Layout]) -> Tensor:
+def encode_rows(encoder: Any, tokens: Tensor, layouts: list[Layout]) -> Tensor:
     """The encoder's forward on rows.
 
     Args:
@@ -134,7 +135,7 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _pooling(layer: Any, windows: List[Windows]) -> Callable[[Tensor], Tensor]:
+def _pooling(layer: Any, windows: list[Windows]) -> Callable[[Tensor], Tensor]:
     def pool(x: Tensor) -> Tensor:
         for window in windows:
             x = window.pool(x, layer.time_pooling)

@@ -8,9 +8,10 @@ import difflib
 import logging
 import math
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import Field, dataclass
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, NamedTuple, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -79,7 +80,7 @@ class EfficientTransformerOptions(CopyOptions):
     parts.
     """
 
-    encoder_blocks: Optional[str] = option(
+    encoder_blocks: Optional[str] = option(  # noqa: UP045, fairseq reads no `|`
         None,
         "layers of each encoder block, such as 3,3: the first keeps the full size, each later one "
         "is pooled by the windows. Default: 3,3 in transformer_ftc*, transformer_fc* and "
@@ -198,7 +199,7 @@ def add_options(parser: ArgumentParser) -> None:
         parser.add_argument(flag(name), **kind, default=SUPPRESS, help=SUPPRESS)
 
 
-def plugin_options() -> Iterator[Tuple[str, Field]]:
+def plugin_options() -> Iterator[tuple[str, Field]]:
     """Yield the full name and the field of every option, including those of registered parts."""
     yield from ((each.name, each) for each in options_of(EfficientTransformerOptions))
     for registry in REGISTRIES:
@@ -226,7 +227,7 @@ def set_default(args: Any, name: str, value: Any) -> None:
         setattr(args, name, value)
 
 
-def parse_blocks(value: Any) -> List[int]:
+def parse_blocks(value: Any) -> list[int]:
     """Parse the number of layers of each block: "3,3", [3, 3] or 6.
 
     Raises:
@@ -281,7 +282,7 @@ def completing(args: Any, model: Any) -> Iterator[None]:
         yield
 
 
-def option_names(model: Any) -> Set[str]:
+def option_names(model: Any) -> set[str]:
     """The names of the options that `add_args` of a model class adds."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     model.add_args(parser)

@@ -1,7 +1,7 @@
 """The plan of a model: its options checked together, and all sizes computed from them."""
 
 import logging
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError, flag, nearest
 from fairseq_plugins.modules.copy_attention import CopySpec
@@ -28,7 +28,7 @@ class LayerPlan(NamedTuple):
 class ModelPlan(NamedTuple):
     """A checked configuration, with all sizes computed."""
 
-    layers: Tuple[LayerPlan, ...]
+    layers: tuple[LayerPlan, ...]
     time_window: int
     feature_window: int
     time_pooling: str
@@ -38,7 +38,7 @@ class ModelPlan(NamedTuple):
     encoder_ffn: Choice
     decoder_ffn: Choice
     decoder_ffn_spec: FeedForwardSpec
-    copying: Optional[CopySpec]
+    copying: CopySpec | None
     fast_training: bool
 
 
@@ -114,7 +114,7 @@ def store_completed(plan: ModelPlan, args: Any) -> None:
         choice.store(args)
 
 
-def _prune(blocks: List[int], args: Any) -> List[int]:
+def _prune(blocks: list[int], args: Any) -> list[int]:
     """The number of layers of each block after --encoder-layers-to-keep."""
     kept = parse_layers_to_keep("encoder", args.encoder_layers_to_keep, sum(blocks))
     if kept is None or len(kept) == sum(blocks):
@@ -128,8 +128,8 @@ def _prune(blocks: List[int], args: Any) -> List[int]:
     return [len(kept)]
 
 
-def _plan_layers(args: Any, blocks: List[int], fast_training: bool) -> List[LayerPlan]:
-    layers: List[LayerPlan] = []
+def _plan_layers(args: Any, blocks: list[int], fast_training: bool) -> list[LayerPlan]:
+    layers: list[LayerPlan] = []
     for block, count in enumerate(blocks):
         shrink = args.feature_window**block
         dim, ffn_dim = args.encoder_embed_dim // shrink, args.encoder_ffn_embed_dim // shrink
@@ -168,7 +168,7 @@ _NOT_COPYING = (
 )
 
 
-def _plan_copying(args: Any) -> Optional[CopySpec]:
+def _plan_copying(args: Any) -> CopySpec | None:
     if not args.copy_attention:
         if args.copy_next:
             raise ConfigurationError(
@@ -193,7 +193,7 @@ def _check_heads(side: str, dim: int, heads: int) -> None:
         )
 
 
-def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
+def _check_windows(args: Any, blocks: list[int], encoder_ffn: Choice) -> None:
     later = len(blocks) - 1
     for name in ("time_window", "feature_window"):
         window, option = getattr(args, name), flag(name)
@@ -224,7 +224,7 @@ def _check_windows(args: Any, blocks: List[int], encoder_ffn: Choice) -> None:
         )
 
 
-def _choose_fast_training(args: Any, blocks: List[int]) -> bool:
+def _choose_fast_training(args: Any, blocks: list[int]) -> bool:
     if args.training_path == "plain":
         return False
     obstacles = find_extensions(args) + ["offload_activations"] * args.offload_activations

@@ -1,7 +1,8 @@
 """Initialise an embedding with pre-trained word vectors in the text format of GloVe or word2vec."""
 
 import logging
-from typing import Any, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
         ConfigurationError: the file cannot be read or parsed, has vectors of another size, or has
             none of the dictionary's words.
     """
-    wanted: Dict[str, List[int]] = {}
+    wanted: dict[str, list[int]] = {}
     for index in range(len(dictionary)):
         if index != dictionary.pad():
             symbol = dictionary[index]
@@ -56,7 +57,7 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
         weight[missing] = _draw_like(weight[found], int(missing.sum()))
 
 
-def _read(path: str, dim: int, option: str) -> Iterator[Tuple[str, Tensor]]:
+def _read(path: str, dim: int, option: str) -> Iterator[tuple[str, Tensor]]:
     """Yield words and their vectors, d each. A word may contain spaces."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
         numbered = enumerate(progress_bar(lines, description="word vectors", unit=" words"), 1)

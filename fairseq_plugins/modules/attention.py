@@ -1,7 +1,8 @@
 """Softmax attention for training, in memory that is linear in the length where possible."""
 
 import math
-from typing import Any, Iterator, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Optional[Tensor],
+    mask: Tensor | None,
     causal: bool,
     dropout: nn.Module,
 ) -> Tensor:
@@ -59,10 +60,10 @@ def attend_plainly(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Optional[Tensor],
+    mask: Tensor | None,
     causal: bool,
     dropout: nn.Module,
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """`attend`, with all weights in memory at once.
 
     Returns:
@@ -74,7 +75,7 @@ def attend_plainly(
     return torch.matmul(dropout(weights.type_as(scores)), value), weights
 
 
-def scores_of(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Tensor:
+def scores_of(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """``Q K^T / sqrt(s)``, -inf at keys that a query must not read: B x h x T x T'."""
     query = query * (1.0 / math.sqrt(query.size(-1)))
     scores = torch.matmul(query, key.transpose(2, 3))
@@ -109,7 +110,7 @@ class ChunkedAttention(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Optional[Tensor],
+        mask: Tensor | None,
         causal: bool,
         p: float,
     ) -> Tensor:
@@ -128,7 +129,7 @@ class ChunkedAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
         heads = grad.size(1)
         scale = 1.0 / math.sqrt(query.size(-1))
@@ -162,8 +163,8 @@ class ChunkedAttention(torch.autograd.Function):
 
 
 def _chunks(
-    query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, p: float, heads: int
-) -> Iterator[Tuple[slice, int, Tensor, Optional[Tensor]]]:
+    query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, p: float, heads: int
+) -> Iterator[tuple[slice, int, Tensor, Tensor | None]]:
     """Yield per chunk: its query rows, the keys they read, the weights and the dropout mask.
 
     `query` and `key` are (B h) x T x s. The keys are the first `seen` ones. The weights, (B h) x

@@ -11,7 +11,6 @@ from the fork.
 """
 
 import math
-from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +22,7 @@ TIME_POOLINGS = ("mean", "max", "min")
 FEATURE_POOLINGS = ("mean", "linear", "max", "min")
 
 
-def align_to_start(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+def align_to_start(x: Tensor, padding_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Move the real tokens of each sentence to the start of the time axis, order kept.
 
     Args:
@@ -134,7 +133,7 @@ class FeaturePooling(nn.Module):
         super().__init__()
         self.window = window
         self.kind = kind
-        self.linear: Optional[nn.Linear] = None
+        self.linear: nn.Linear | None = None
         if kind == "linear" and window > 1:
             self.linear = nn.Linear(embed_dim, embed_dim // window)
             nn.init.xavier_uniform_(self.linear.weight)

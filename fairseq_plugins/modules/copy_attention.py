@@ -1,7 +1,7 @@
 """Copy source words: the pointer-generator of See, Liu & Manning (ACL 2017), on subwords."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -85,7 +85,7 @@ class CopyAttention(nn.Module):
         self.gate = nn.Linear(spec.state_dim + spec.input_dim, 1)
         nn.init.zeros_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
-        self.next: Optional[nn.Linear] = None
+        self.next: nn.Linear | None = None
         if spec.next:
             self.next = nn.Linear(spec.state_dim + spec.input_dim, 1)
             nn.init.zeros_(self.next.weight)
@@ -98,9 +98,9 @@ class CopyAttention(nn.Module):
         attention: Tensor,
         words: Tensor,
         places: Tensor,
-        before: Optional[Tensor] = None,
-        previous: Optional[Tensor] = None,
-    ) -> Dict[str, List[Optional[Tensor]]]:
+        before: Tensor | None = None,
+        previous: Tensor | None = None,
+    ) -> dict[str, list[Tensor | None]]:
         """The entries of a decoder's "extra" that `mix` and `copies_of` need.
 
         Args:
@@ -132,10 +132,10 @@ class CopyAttention(nn.Module):
         mass = torch.zeros_like(attention).scatter_add(-1, places, attention)
         nothing = mass <= 0
         log_mass = mass.masked_fill(nothing, 1.0).log().masked_fill(nothing, -float("inf"))
-        log_generate: List[Optional[Tensor]] = [F.logsigmoid(gate).squeeze(-1)]
-        log_odds: List[Optional[Tensor]] = [log_mass - gate]
-        source: List[Optional[Tensor]] = [words]
-        copying: List[Optional[Tensor]] = [attention]
+        log_generate: list[Tensor | None] = [F.logsigmoid(gate).squeeze(-1)]
+        log_odds: list[Tensor | None] = [log_mass - gate]
+        source: list[Tensor | None] = [words]
+        copying: list[Tensor | None] = [attention]
         return {
             "attn": copying,
             "copy_log_generate": log_generate,
@@ -143,9 +143,7 @@ class CopyAttention(nn.Module):
             "copy_words": source,
         }
 
-    def mix(
-        self, logits: Tensor, extra: Dict[str, List[Optional[Tensor]]], log_probs: bool
-    ) -> Tensor:
+    def mix(self, logits: Tensor, extra: dict[str, list[Tensor | None]], log_probs: bool) -> Tensor:
         """P (log P with `log_probs`) from logits, both B x t x V, in the dtype of the log-odds."""
         log_generate, log_odds = extra["copy_log_generate"][0], extra["copy_log_odds"][0]
         words = extra["copy_words"][0]
@@ -186,7 +184,7 @@ def find_places(words: Tensor, vocabulary: int) -> Tensor:
     return place.scatter_(1, words, positions).gather(1, words)
 
 
-def copies_of(extra: Any, rows: Optional[Tensor], sentence: Tensor) -> Optional[Copies]:
+def copies_of(extra: Any, rows: Tensor | None, sentence: Tensor) -> Copies | None:
     """The `Copies` of some target tokens, or None if the model does not copy.
 
     Args:

@@ -1,7 +1,8 @@
 """CUDA graphs: record work on a GPU once, and launch all of it at once later."""
 
 import contextlib
-from typing import Any, Callable, Iterator, Optional
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -58,6 +59,6 @@ class CudaGraph:
             number.add_(1)
 
 
-def recorder_for(device: torch.device) -> Optional[Callable[[], Any]]:
+def recorder_for(device: torch.device) -> Callable[[], Any] | None:
     """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
     return CudaGraph if device.type == "cuda" else None

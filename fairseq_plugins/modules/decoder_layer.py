@@ -5,7 +5,8 @@ fairseq's forward takes padded batches, with one hypothesis per row. Training on
 own attention functions to `run_decoder_layer`, which computes the rest of the layer.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import TransformerDecoderLayer
@@ -60,14 +61,14 @@ class DecoderLayer(TransformerDecoderLayerBase):
     def activation_fn(self, x: Tensor) -> Tensor:
         return self.ffn(x)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename the entries of checkpoints of version 0.1.0, where the network replaced fc1."""
         old = f"{name}.fc1."
         for key in [key for key in state_dict if key.startswith(old)]:
             state_dict[f"{name}.ffn.{key[len(old) :]}"] = state_dict.pop(key)
 
 
-def find_extensions(cfg: Any) -> List[str]:
+def find_extensions(cfg: Any) -> list[str]:
     """The options set in fairseq's configuration that `run_decoder_layer` does not support."""
     return [name for name in EXTENSIONS if getattr(cfg, name, None)]
 
@@ -87,9 +88,9 @@ def has_standard_layers(decoder: TransformerDecoderBase) -> bool:
 def run_decoder_layer(
     layer: Any,
     x: Tensor,
-    attend_target: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
-    attend_source: Optional[Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]]],
-) -> Tuple[Tensor, Optional[Tensor]]:
+    attend_target: Callable[[Tensor], tuple[Tensor, Tensor | None]],
+    attend_source: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None,
+) -> tuple[Tensor, Tensor | None]:
     """The forward of a decoder layer with other attention functions.
 
     Args:
@@ -103,11 +104,11 @@ def run_decoder_layer(
         ... x d, and the weights that `attend_source` returned, or None.
     """
     x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target)
-    weights: Optional[Tensor] = None
+    weights: Tensor | None = None
     if attend_source is not None:
         x, weights = _sublayer(layer, layer.encoder_attn_layer_norm, x, attend_source)
 
-    def feed_forward(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    def feed_forward(x: Tensor) -> tuple[Tensor, Tensor | None]:
         x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
         return layer.fc2(x), None
 
@@ -119,8 +120,8 @@ def _sublayer(
     layer: Any,
     norm: nn.Module,
     x: Tensor,
-    compute: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
-) -> Tuple[Tensor, Optional[Tensor]]:
+    compute: Callable[[Tensor], tuple[Tensor, Tensor | None]],
+) -> tuple[Tensor, Tensor | None]:
     out, weights = compute(norm(x) if layer.normalize_before else x)
     if layer.normalize_before:
         return x + layer.dropout_module(out), weights

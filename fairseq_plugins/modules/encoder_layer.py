@@ -1,6 +1,7 @@
 """Encoder layer: token mixer, feed-forward network, and pooling at the start of a block."""
 
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from fairseq.modules import LayerNorm
@@ -42,9 +43,9 @@ class EncoderLayer(nn.Module):
         mixer: nn.Module,
         ffn: nn.Module,
         embed_dim: int,
-        time_pooling: Optional[TimePooling] = None,
-        feature_pooling: Optional[FeaturePooling] = None,
-        memory_dim: Optional[int] = None,
+        time_pooling: TimePooling | None = None,
+        feature_pooling: FeaturePooling | None = None,
+        memory_dim: int | None = None,
         dropout: float = 0.0,
         normalize_before: bool = False,
         export: bool = False,
@@ -86,7 +87,7 @@ class EncoderLayer(nn.Module):
                 return self.ffn(x, padding_mask)
         return self.ffn(x)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename the entries of fairseq's encoder layer, so that its checkpoints load.
 
         fairseq registers these parameters in another order, which optimizer states follow.

@@ -1,6 +1,6 @@
 """LayerDrop for encoders whose blocks differ in size."""
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import torch
 from fairseq.modules import LayerDropModuleList

@@ -1,11 +1,9 @@
 """Padding masks, and softmax with hidden positions: its precision, and the hidden scores."""
 
-from typing import Optional
-
 import torch
 from torch import Tensor
 
-Mask = Optional[Tensor]  # of padding, B x T, True at padding; None if a batch has none
+Mask = Tensor | None  # of padding, B x T, True at padding; None if a batch has none
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ networks, LayerNorm, dropout and residuals act on N x C rows (see `rows.py`). La
 fairseq's; results differ by the order of additions.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor
@@ -43,8 +44,8 @@ def embed_rows(side: Any, tokens: Tensor, positions: Callable[[], Tensor]) -> Te
 
 
 def decode_rows(
-    decoder: Any, x: Tensor, at: Layout, memory: Optional[Memory], need_weights: bool = False
-) -> Tuple[Tensor, Optional[Tensor]]:
+    decoder: Any, x: Tensor, at: Layout, memory: Memory | None, need_weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """Run the layers of a decoder that `has_standard_layers`.
 
     If fairseq's `checkpoint_wrapper` wraps a layer, backward recomputes its activations.
@@ -60,7 +61,7 @@ def decode_rows(
         the features, N x C, and the mean over heads of the attention, N x width in the grid of the
         source, zero at padding; or None.
     """
-    weights: Optional[Tensor] = None
+    weights: Tensor | None = None
     rows = None if memory is None else memory.rows
     for number, layer in enumerate(decoder.layers):
         need = need_weights and number == len(decoder.layers) - 1
@@ -76,15 +77,15 @@ def decode_rows(
 
 
 def _forward_of(
-    layer: Any, at: Layout, source: Optional[Layout], need_weights: bool
-) -> Callable[[Tensor, Optional[Tensor]], Tuple[Tensor, Optional[Tensor]]]:
+    layer: Any, at: Layout, source: Layout | None, need_weights: bool
+) -> Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]:
     """The forward of a decoder layer on rows of the target, N x d, and of the memory or None."""
 
-    def run(x: Tensor, memory: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-        def attend_target(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+    def run(x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        def attend_target(x: Tensor) -> tuple[Tensor, Tensor | None]:
             return attention_on_rows(layer.self_attn, x, at, x, at, causal=True)
 
-        def attend_source(x: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
+        def attend_source(x: Tensor) -> tuple[Tensor, Tensor | None]:
             assert memory is not None and source is not None
             attention = layer.encoder_attn
             out, weights = attention_on_rows(

@@ -1,13 +1,14 @@
 """Several linear projections of one tensor as one product."""
 
-from typing import Any, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def project_together(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tensor, ...]:
+def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
     """``[projection(x) for projection in projections]``, as one product on a GPU.
 
     The parameters stay separate and are concatenated in each call: they are small beside x.
@@ -30,9 +31,9 @@ def project_together(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tenso
     return _one_product(x, projections)
 
 
-def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> Tuple[Tensor, ...]:
-    weights: List[Any] = [layer.weight for layer in projections]
-    biases: List[Any] = [layer.bias for layer in projections if layer.bias is not None]
+def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
+    weights: list[Any] = [layer.weight for layer in projections]
+    biases: list[Any] = [layer.bias for layer in projections if layer.bias is not None]
     if len(biases) not in (0, len(weights)):
         raise ValueError("projections must all have a bias, or all have no bias")
     bias = torch.cat(biases) if biases else None

@@ -1,19 +1,9 @@
 """Registries of the parts that `--encoder-token-mixer` and `--encoder-ffn` choose from."""
 
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence  # fmt: skip
 from dataclasses import MISSING, Field, dataclass
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    Sequence,
-    Tuple,
-    Type,
-    TypeVar,
-)  # fmt: skip
+from typing import Any, NamedTuple, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -22,7 +12,7 @@ from torch import nn
 from fairseq_plugins.errors import check_choice
 from fairseq_plugins.option_fields import checked_options, options_of
 
-Registered = TypeVar("Registered", bound=Type[nn.Module])
+Registered = TypeVar("Registered", bound=type[nn.Module])
 
 
 class Part(nn.Module):
@@ -84,10 +74,10 @@ class Registry:
     def __init__(self, kind: str, default: str):
         self.kind = kind
         self.default = default
-        self._parts: Dict[str, Tuple[Type[nn.Module], Type[FairseqDataclass]]] = {}
+        self._parts: dict[str, tuple[type[nn.Module], type[FairseqDataclass]]] = {}
 
     def register(
-        self, name: str, options: Type[FairseqDataclass] = NoOptions
+        self, name: str, options: type[FairseqDataclass] = NoOptions
     ) -> Callable[[Registered], Registered]:
         """Decorator that registers a part's class; its constructor takes a spec and the options.
 
@@ -121,13 +111,13 @@ class Registry:
         part, options = self._parts[name]
         return Choice(name, part, options(**checked_options(options, args, f"{name}_")))
 
-    def options(self) -> Iterator[Tuple[str, Field]]:
+    def options(self) -> Iterator[tuple[str, Field]]:
         """Yield the full name and the dataclass field of every option of every part."""
         for name, (_, options) in self._parts.items():
             for field in options_of(options):
                 yield f"{name}_{field.name}", field
 
-    def idle(self, chosen: Sequence[str], args: Any) -> List[Tuple[str, str]]:
+    def idle(self, chosen: Sequence[str], args: Any) -> list[tuple[str, str]]:
         """Options with non-default values whose part no layer has.
 
         Args:

@@ -1,6 +1,6 @@
 """The end of a sublayer: dropout, residual and LayerNorm."""
 
-from typing import Any, Optional, Tuple
+from typing import Any
 
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ def add_and_normalise(
     residual: Tensor,
     dropout: FairseqDropout,
     norm: nn.Module,
-    seed: Optional[Tensor] = None,
-) -> Tuple[Tensor, Tensor]:
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """``s = residual + dropout(x)`` and ``norm(s)``.
 
     A post-norm layer continues with ``norm(s)``. A pre-norm layer continues with both: s is the
@@ -53,7 +53,7 @@ def has_kernel(x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: nn.Mo
     return fits and plain and kernels.usable(x, *kernel_of(dim, dropout))
 
 
-def kernel_of(dim: int, dropout: FairseqDropout) -> Tuple[str, int, int]:
+def kernel_of(dim: int, dropout: FairseqDropout) -> tuple[str, int, int]:
     """Name and sizes of the kernel, as `kernels.usable` takes them."""
     return "residual", dim, int(probability(dropout) > 0)
 
@@ -63,8 +63,8 @@ def add_and_normalise_by_kernel(
     residual: Tensor,
     dropout: FairseqDropout,
     norm: Any,
-    seed: Optional[Tensor] = None,
-) -> Tuple[Tensor, Tensor]:
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """`add_and_normalise` by the kernel; see `has_kernel`."""
     from fairseq_plugins.modules.kernels import draws
     from fairseq_plugins.modules.kernels.residual import KernelResidual

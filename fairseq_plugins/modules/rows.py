@@ -5,8 +5,8 @@ pooling over time need the ends of sentences, given by their `Layout`. No size h
 on data: with fixed numbers of rows and sentences, everything can be recorded (`data/rows.py`).
 """
 
-from functools import cached_property, lru_cache
-from typing import Any, Optional, Tuple
+from functools import cache, cached_property
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +90,7 @@ class Layout:
         return grid if self.full else Take.apply(grid, self.grid_index)
 
 
-def layout_of(real: Tensor) -> Tuple[Layout, Tensor]:
+def layout_of(real: Tensor) -> tuple[Layout, Tensor]:
     """The layout of the real positions of a padded batch, and where they are.
 
     Its sizes depend on data: the host waits for a GPU.
@@ -145,7 +145,7 @@ def attention_on_rows(
     memory_at: Layout,
     causal: bool = False,
     need_weights: bool = False,
-) -> Tuple[Tensor, Optional[Tensor]]:
+) -> tuple[Tensor, Tensor | None]:
     """fairseq's attention within each sentence.
 
     Args:
@@ -179,7 +179,7 @@ def attention_on_rows(
             grid = at.to_grid(rows.flatten(1))
             return grid.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
 
-        mask: Optional[Tensor] = None
+        mask: Tensor | None = None
         if not causal and not memory_at.full:
             # causal attention needs no mask: in the grid, padding comes last
             mask = memory_at.grid_padding[:, None, None, :]
@@ -201,7 +201,7 @@ def has_flash(query: Tensor) -> bool:
     return fits and torch.backends.cuda.flash_sdp_enabled()
 
 
-@lru_cache(maxsize=None)
+@cache
 def largest_flash_head(device: torch.device) -> int:
     """Features of a head, a multiple of 8, up to which a GPU has flash attention; 0 if none has."""
     capability = torch.cuda.get_device_capability(device)
@@ -231,7 +231,7 @@ class Take(torch.autograd.Function):
         return x.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (index,) = ctx.saved_tensors
         return Put.apply(grad, index, ctx.size), None
 
@@ -245,6 +245,6 @@ class Put(torch.autograd.Function):
         return rows.new_zeros(size, *rows.shape[1:]).index_copy_(0, index, rows)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (index,) = ctx.saved_tensors
         return Take.apply(grad, index), None, None

@@ -1,7 +1,5 @@
 """Reduce a sequence to one vector, and to class scores."""
 
-from typing import Optional
-
 import torch
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
@@ -27,8 +25,8 @@ class SentencePooling(nn.Module):
 
     def __init__(self, dim: int, pooling: str):
         super().__init__()
-        self.hidden: Optional[nn.Linear] = None
-        self.score: Optional[nn.Linear] = None
+        self.hidden: nn.Linear | None = None
+        self.score: nn.Linear | None = None
         if pooling == "attention":
             self.hidden = nn.Linear(dim, dim)
             # no bias: softmax over positions would cancel it

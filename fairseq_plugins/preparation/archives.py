@@ -6,8 +6,9 @@ import gzip
 import lzma
 import tarfile
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Tuple, Union
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE
@@ -17,7 +18,7 @@ OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by t
 
 
 @contextlib.contextmanager
-def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.TarFile]:
+def open_archive(path: str | Path, mode: Any = "r:") -> Iterator[tarfile.TarFile]:
     """Open a tar archive for the block; it may be compressed with gzip, bzip2 or xz.
 
     After the block, the archive is read to its end, where a compressed file has its checksum, to
@@ -52,8 +53,8 @@ def open_archive(path: Union[str, Path], mode: Any = "r:") -> Iterator[tarfile.T
 
 
 def read_members(
-    path: Union[str, Path], wanted: Callable[[str], bool]
-) -> Iterator[Tuple[str, Optional[bytes]]]:
+    path: str | Path, wanted: Callable[[str], bool]
+) -> Iterator[tuple[str, bytes | None]]:
     """Yield names and contents of the files of a tar archive, read sequentially.
 
     One file is in memory at a time. The content of a file over `LONGEST_LINE` bytes is None.

@@ -4,8 +4,9 @@ Bidirectional pre-training trains a model first on both directions, with twice t
 one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, flush_to_disk
@@ -17,7 +18,7 @@ from fairseq_plugins.text.subwords import KINDS
 JOINED, COPIED = ("train", "valid"), ("test",)
 
 
-def join_directions(pair: Path, destination: Path) -> Dict[str, int]:
+def join_directions(pair: Path, destination: Path) -> dict[str, int]:
     """Write the sentence pairs of `pair`, then the same pairs with source and target swapped.
 
     Only train and valid get both directions; test is copied. Languages, dictionaries and subword

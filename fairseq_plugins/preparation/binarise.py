@@ -3,9 +3,9 @@
 import argparse
 import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Set
 from unittest import mock
 
 from fairseq_plugins.errors import ConfigurationError
@@ -21,7 +21,7 @@ def binarise(
     destination: Path,
     joined_dictionary: bool = False,
     workers: int = 1,
-    like: Optional[Path] = None,
+    like: Path | None = None,
 ) -> None:
     """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
 
@@ -36,7 +36,7 @@ def binarise(
         like: a folder whose dictionaries are used; None builds them from all tokens of train.
     """
     source, target = languages
-    words: List[str] = ["--source-lang", source, "--target-lang", target]
+    words: list[str] = ["--source-lang", source, "--target-lang", target]
     for split in splits:
         words += [f"--{split}pref", str(text / split)]
     if joined_dictionary:
@@ -50,9 +50,9 @@ def binarise(
 
 
 def binarise_one_side(
-    files: Dict[str, Path],
+    files: dict[str, Path],
     destination: Path,
-    dictionary: Optional[Path] = None,
+    dictionary: Path | None = None,
     workers: int = 1,
 ) -> None:
     """Write `dict.txt` and the binary data `train`, `valid`, ..., from one text file per split.
@@ -63,7 +63,7 @@ def binarise_one_side(
         dictionary: a dictionary to use; None builds one from all tokens of train.
         workers: number of processes.
     """
-    words: List[str] = ["--only-source"]
+    words: list[str] = ["--only-source"]
     for split, path in files.items():
         words += [f"--{split}pref", str(path)]
     if dictionary is not None:
@@ -72,7 +72,7 @@ def binarise_one_side(
 
 
 def _preprocess(
-    words: List[str], destination: Path, dictionaries: Sequence[str], workers: int
+    words: list[str], destination: Path, dictionaries: Sequence[str], workers: int
 ) -> None:
     from fairseq import binarizer, options
     from fairseq.data import dictionary
@@ -119,7 +119,7 @@ def _says_something(record: logging.LogRecord) -> bool:
     return not isinstance(record.msg, argparse.Namespace)
 
 
-def count_unknown(texts: Dict[str, Path], dictionaries: Dict[str, Path]) -> Dict[str, int]:
+def count_unknown(texts: dict[str, Path], dictionaries: dict[str, Path]) -> dict[str, int]:
     """The tokens of texts that their dictionaries lack, so that the model sees ``<unk>``."""
     counts = {}
     for name, text in texts.items():
@@ -128,11 +128,11 @@ def count_unknown(texts: Dict[str, Path], dictionaries: Dict[str, Path]) -> Dict
     return counts
 
 
-def read_types(folder: Path, language: str) -> Set[str]:
+def read_types(folder: Path, language: str) -> set[str]:
     """The tokens in `dict.{language}.txt`; fairseq adds four special symbols to them."""
     return _types(folder / f"dict.{language}.txt")
 
 
-def _types(dictionary: Path) -> Set[str]:
+def _types(dictionary: Path) -> set[str]:
     tokens = (line.rpartition(" ")[0] for line in read_lines(dictionary))
     return {token for token in tokens if not token.startswith("madeupword")}

@@ -10,8 +10,9 @@ The prepared folder holds
 
 import argparse
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError, flag
@@ -41,11 +42,11 @@ NOTES = "notes"  # lines for the report, in the result of `read_texts`
 
 def read_texts(
     preparation: Preparation,
-    files: Dict[str, Path],
-    imdb: Optional[Path],
+    files: dict[str, Path],
+    imdb: Path | None,
     valid_every: int,
     workers: int,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Write texts and labels to `RAW`.
 
     Args:
@@ -72,8 +73,8 @@ def read_texts(
 
 
 def cut_split(
-    folder: Path, split: str, units: str, max_positions: Optional[int], workers: int
-) -> Dict[str, int]:
+    folder: Path, split: str, units: str, max_positions: int | None, workers: int
+) -> dict[str, int]:
     """Write `PIECES` of a split; returns the counts of texts, tokens and cuts.
 
     A tab in a text separates the texts of a pair. Each text gets the full length limit, and the
@@ -83,7 +84,7 @@ def cut_split(
     source = folder / RAW / f"{split}.source"
     numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
 
-    def cut_sides(text: str) -> List[List[str]]:
+    def cut_sides(text: str) -> list[list[str]]:
         return [cut(side) for side in text.split("\t")]
 
     with written_whole(folder / PIECES / split) as out:
@@ -99,7 +100,7 @@ def cut_split(
     return numbers
 
 
-def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> None:
+def prepare(preparation: Preparation, found: dict[str, Any], workers: int) -> None:
     """Learn pieces, cut texts into tokens, binarise, report; `RAW` must be in the folder.
 
     Args:
@@ -129,9 +130,9 @@ def prepare(preparation: Preparation, found: Dict[str, Any], workers: int) -> No
 
 def _binarise(
     folder: Path,
-    targets: Dict[str, Path],
+    targets: dict[str, Path],
     units: str,
-    labels: Dict[str, Dict[str, int]],
+    labels: dict[str, dict[str, int]],
     workers: int,
 ) -> None:
     write_lines(folder / LABELS, (f"{label} {n}" for label, n in labels["train"].items()))
@@ -145,13 +146,13 @@ def _binarise(
 
 
 def _report(
-    settings: Dict[str, Any],
-    found: Dict[str, Any],
-    labels: Dict[str, Dict[str, int]],
-    numbers: Dict[str, Dict[str, int]],
+    settings: dict[str, Any],
+    found: dict[str, Any],
+    labels: dict[str, dict[str, int]],
+    numbers: dict[str, dict[str, int]],
     folder: Path,
-    unknown: Dict[str, int],
-) -> List[str]:
+    unknown: dict[str, int],
+) -> list[str]:
     units = settings["units"]
     rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
     for split, n in numbers.items():
@@ -210,7 +211,7 @@ def units_of(args: argparse.Namespace) -> str:
     return "bytes" if args.bytes else "words" if args.words else "subwords"
 
 
-def classification_settings(args: argparse.Namespace, units: str) -> Dict[str, Any]:
+def classification_settings(args: argparse.Namespace, units: str) -> dict[str, Any]:
     """The settings of a preparation from these options.
 
     Raises:

@@ -1,6 +1,6 @@
 """Filter sentence pairs for training with the rules of Moses' clean-corpus-n."""
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from fairseq_plugins.text.languages import separate_unspaced
 from fairseq_plugins.text.processing import Processing
@@ -21,7 +21,7 @@ class Limits(NamedTuple):
     max_ratio: float = 1.5
 
     @classmethod
-    def of(cls, settings: Dict[str, Any]) -> "Limits":
+    def of(cls, settings: dict[str, Any]) -> "Limits":
         """Those in the settings of a preparation."""
         return cls(*(settings[name] for name in cls._fields))
 
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
         return f"one side more than {ratio:g} times as long"
 
     @staticmethod
-    def advice(settings: Dict[str, Any], read: int, dropped: Dict[str, int]) -> str:
+    def advice(settings: dict[str, Any], read: int, dropped: dict[str, int]) -> str:
         """What to do if most pairs were skipped for the ratio of their lengths; else empty."""
         ratio = settings["max_ratio"]
         if 2 * dropped.get(Limits.uneven(ratio), 0) <= read:
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
     def reason_against(
         self, source: str, target: str, tokenised_before: bool = False
-    ) -> Optional[str]:
+    ) -> str | None:
         """The reason to skip a tokenised pair, or None to keep it."""
         if not tokenised_before:
             source, target = separate_unspaced(source), separate_unspaced(target)

@@ -1,8 +1,9 @@
 """CNN/DailyMail: its archives, its splits, and the number of documents in each split."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.documents import (
@@ -19,7 +20,7 @@ from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.preparation.stories import read_ids
 
 DOWNLOADS = "downloads"
-Files = Dict[str, Tuple[str, Optional[int]]]  # the SHA-256 of each file, and its bytes
+Files = dict[str, tuple[str, int | None]]  # the SHA-256 of each file, and its bytes
 STORIES_URL = (
     "https://huggingface.co/datasets/cnn_dailymail/resolve/"
     "11343c3752184397d56efc19a8a7cceb68089318/data/"
@@ -41,7 +42,7 @@ LISTS: Files = {
 DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
 
 
-def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[str, int]]:
+def expected_documents(option: str | None, own_lists: bool) -> dict[str, int] | None:
     """Parse `--expect`: the required number of documents of each split; None for any number.
 
     Raises:
@@ -54,10 +55,10 @@ def expected_documents(option: Optional[str], own_lists: bool) -> Optional[Dict[
 
 def read(
     preparation: Preparation,
-    stories: Optional[Sequence[Path]],
-    split_ids: Optional[Sequence[Path]],
+    stories: Sequence[Path] | None,
+    split_ids: Sequence[Path] | None,
     workers: int,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Convert archives to text; download the archives and lists that are not given.
 
     Args:
@@ -97,7 +98,7 @@ def read(
     return found
 
 
-def _fetch(folder: Path, url: str, files: Files) -> List[Path]:
+def _fetch(folder: Path, url: str, files: Files) -> list[Path]:
     return [
         fetch(url + name, folder / DOWNLOADS / name, "sha256:" + sha256, size)
         for name, (sha256, size) in files.items()

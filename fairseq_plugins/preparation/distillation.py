@@ -8,9 +8,10 @@ less.
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
@@ -68,8 +69,8 @@ class Request(NamedTuple):
     data: Path
     keep: str = "teacher"
     nbest: int = 1
-    extra: Optional[Path] = None
-    back: Optional[Path] = None
+    extra: Path | None = None
+    back: Path | None = None
     tag: bool = True
 
 
@@ -77,7 +78,7 @@ def distill(
     request: Request,
     destination: Path,
     teachers: Teachers,
-    reverse: Optional[Teachers],
+    reverse: Teachers | None,
     workers: int,
 ) -> None:
     """Write a prepared folder with the subwords, dictionaries, valid and test of another.
@@ -150,8 +151,8 @@ class Verdict(NamedTuple):
 
     rank: int
     problem: str
-    best: List[int]
-    kept: List[int]
+    best: list[int]
+    kept: list[int]
 
 
 class Row(NamedTuple):
@@ -163,8 +164,8 @@ class Row(NamedTuple):
 
     origin: str
     line: int
-    source: Union[Tuple[str, ...], str]
-    target: Union[Tuple[str, ...], str]
+    source: tuple[str, ...] | str
+    target: tuple[str, ...] | str
     texts: Sequence[Written] = ()
     problem: str = ""
 
@@ -183,10 +184,10 @@ class Pairs:
         ConfigurationError: the folder lacks its text.
     """
 
-    forms: Tuple[str, ...] = (RAW, translation.TOKENISED)
+    forms: tuple[str, ...] = (RAW, translation.TOKENISED)
     pieces = translation.SUBWORDS
 
-    def __init__(self, prepared: Prepared, direction: Tuple[str, str]) -> None:
+    def __init__(self, prepared: Prepared, direction: tuple[str, str]) -> None:
         self.data, self.stored = prepared.folder, prepared.settings
         self.settings, self.source, self.target = prepared.processing, *direction
         self.languages = prepared.languages
@@ -207,7 +208,7 @@ class Pairs:
         metric.corpus_score([""], [[""]])
         return str(metric.get_signature())
 
-    def text_files(self) -> List[Path]:
+    def text_files(self) -> list[Path]:
         """The text of the folder that the teacher reads."""
         return [
             self.data / form / f"{split}.{language}"
@@ -216,11 +217,11 @@ class Pairs:
             for language in self.languages
         ]
 
-    def written(self, language: str, text: str) -> Tuple[str, ...]:
+    def written(self, language: str, text: str) -> tuple[str, ...]:
         """A teacher's text in each of `forms`."""
         return self._tokenise[language].undo(text), text
 
-    def given(self, language: str, line: str) -> Tuple[str, ...]:
+    def given(self, language: str, line: str) -> tuple[str, ...]:
         """A user's line in each of `forms`."""
         return normalise(line, self.settings.normalization), self._tokenise[language](line)
 
@@ -241,7 +242,7 @@ class Pairs:
         nearest = max(usable, key=lambda number: scores[number].score)
         return Verdict(nearest + 1, texts[0].problem, counts[0], counts[nearest])
 
-    def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
+    def reason_against(self, source: tuple[str, ...], target: tuple[str, ...]) -> str | None:
         """Why this release would not prepare a pair (in all forms); None to keep it."""
         before = self.settings.tokenised_before
         return Limits.of(self.stored).reason_against(source[-1], target[-1], before)
@@ -258,16 +259,16 @@ class Documents(Pairs):
     forms = (RAW,)
     pieces = summarization.PIECES
 
-    def written(self, language: str, text: str) -> Tuple[str, ...]:
+    def written(self, language: str, text: str) -> tuple[str, ...]:
         return (text,)
 
-    def given(self, language: str, line: str) -> Tuple[str, ...]:
+    def given(self, language: str, line: str) -> tuple[str, ...]:
         return (" ".join(normalise(line, self.settings.normalization).split()),)
 
     def plain(self, raw: str) -> str:
         return " ".join(separate_sentences(raw))
 
-    def reason_against(self, source: Tuple[str, ...], target: Tuple[str, ...]) -> Optional[str]:
+    def reason_against(self, source: tuple[str, ...], target: tuple[str, ...]) -> str | None:
         return "empty side" if is_blank(source[0]) or is_blank(target[0]) else None
 
     def cut(self, folder: Path, workers: int) -> Any:
@@ -286,8 +287,8 @@ class Comparison:
     def __init__(self) -> None:
         self.lines = 0
         self.best, self.kept = [0] * 10, [0] * 10
-        self.problems: Dict[str, int] = Counter()
-        self.ranks: Dict[int, int] = Counter()
+        self.problems: dict[str, int] = Counter()
+        self.ranks: dict[int, int] = Counter()
 
     def add(self, verdict: Verdict) -> None:
         self.lines += 1
@@ -305,8 +306,8 @@ class _Distillation:
     preparation: Preparation
     kind: Any
     teachers: Teachers
-    reverse: Optional[Teachers]
-    tag: Optional[str]
+    reverse: Teachers | None
+    tag: str | None
     workers: int
 
     def __post_init__(self) -> None:
@@ -338,13 +339,13 @@ class _Distillation:
         A line that is too long counts as empty.
         """
 
-        def write(lines: Sequence[Optional[str]], path: Path) -> None:
+        def write(lines: Sequence[str | None], path: Path) -> None:
             found = teachers.write([line or "" for line in lines], count)
             write_lines(path, (json.dumps(texts, ensure_ascii=False) for texts in found))
 
         done, total = 0, count_lines(source)
         # smoothing=0: the speed is the average, without the lines of earlier runs
-        how: Dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
+        how: dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
         with progress_bar(description=name, total=total, **how) as bar:
             for lines in in_groups(read_input(source), LINES_PER_STEP, CHARACTERS_PER_STEP):
                 first, done = done + 1, done + len(lines)
@@ -355,13 +356,13 @@ class _Distillation:
                 self.preparation.step(step, write, lines, path, show=False)
                 bar.update(len(lines))
 
-    def _taught(self, name: str) -> Iterator[List[Written]]:
+    def _taught(self, name: str) -> Iterator[list[Written]]:
         """The teachers' output for each line of a file."""
         for path in sorted((self.folder / WORK / name).glob("*.json")):
             for line in read_lines(path):
                 yield [Written(*each) for each in json.loads(line)]
 
-    def _compare_valid(self) -> Dict[str, Any]:
+    def _compare_valid(self) -> dict[str, Any]:
         """Compare the teacher's texts with the references of valid."""
         references = read_lines(self.data / RAW / f"valid.{self.kind.target}")
         lines = zip(self._taught("valid"), references, strict=True)
@@ -370,7 +371,7 @@ class _Distillation:
             found.add(verdict)
         return vars(found)
 
-    def _judge(self, line: Tuple[List[Written], str]) -> Verdict:
+    def _judge(self, line: tuple[list[Written], str]) -> Verdict:
         return self.kind.judge(*line)
 
     def _rows(self) -> Iterator[Row]:
@@ -389,7 +390,7 @@ class _Distillation:
                 pair = (line or "", text.text) if name == EXTRA else (text.text, line or "")
                 yield Row(name, number, *pair, problem=problem)
 
-    def _originals(self) -> Iterator[Tuple[Tuple[str, ...], Tuple[str, ...]]]:
+    def _originals(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         """The pairs of train in the prepared folder, both sides in all forms."""
         sides = [
             zip(*(read_lines(self.data / form / f"train.{language}") for form in self.kind.forms))
@@ -397,7 +398,7 @@ class _Distillation:
         ]
         return zip(*sides, strict=True)
 
-    def _finished(self, row: Row) -> Tuple[Row, Optional[Verdict]]:
+    def _finished(self, row: Row) -> tuple[Row, Verdict | None]:
         """The row with both sides in all forms, or what is wrong with it; and the verdict."""
         kind = self.kind
         if row.origin == TEACHER:
@@ -415,7 +416,7 @@ class _Distillation:
         problem = kind.reason_against(source, target) or ""
         return row._replace(source=source, target=target, problem=problem), None
 
-    def _write(self) -> Dict[str, Any]:
+    def _write(self) -> dict[str, Any]:
         """Write the text of train.
 
         Returns:
@@ -423,10 +424,10 @@ class _Distillation:
             the teacher's texts with the references.
         """
         kept = dict.fromkeys((ORIGINAL, TEACHER, EXTRA, BACK), 0)
-        reasons: Dict[str, Dict[str, int]] = {name: Counter() for name in kept}
+        reasons: dict[str, dict[str, int]] = {name: Counter() for name in kept}
         found = Comparison()
 
-        def columns() -> Iterator[Tuple[str, ...]]:
+        def columns() -> Iterator[tuple[str, ...]]:
             rows = map_lines(self._finished, self._rows(), self.workers, "pairs of train")
             for row, verdict in rows:
                 if verdict is not None:
@@ -476,7 +477,7 @@ class _Distillation:
         for path in of_splits:
             copy(path, self.folder / path.relative_to(self.data))
 
-    def _report(self, found: Dict[str, Any], written: Dict[str, Any]) -> List[str]:
+    def _report(self, found: dict[str, Any], written: dict[str, Any]) -> list[str]:
         """Lines about the teachers, their texts (`found`, by split), and train (`written`)."""
         reverse = self.reverse.names if self.reverse else []
         return [
@@ -494,7 +495,7 @@ class _Distillation:
             "valid and test are the original ones",
         ]
 
-    def _pairs_of_train(self, written: Dict[str, Any]) -> List[str]:
+    def _pairs_of_train(self, written: dict[str, Any]) -> list[str]:
         """Lines about the origin of the pairs of train; `written` is the result of `_write`."""
         kept, teacher = written["kept"], written["teacher"]
         lines = [f"Train has {sum(kept.values()):,} pairs"]
@@ -521,7 +522,7 @@ class _Distillation:
         return lines
 
 
-def _distances(found: Dict[str, Any]) -> List[List[str]]:
+def _distances(found: dict[str, Any]) -> list[list[str]]:
     """A table of the teacher's best texts against the references, by split."""
     problems = (EMPTY, CUT_OFF, UNKNOWN_WORD)
     rows = [["", "lines", "BLEU", "teacher's words", "reference's words", *problems]]
@@ -532,7 +533,7 @@ def _distances(found: Dict[str, Any]) -> List[List[str]]:
     return rows
 
 
-def parts_of_bleu(score: BLEUScore) -> List[int]:
+def parts_of_bleu(score: BLEUScore) -> list[int]:
     """The counts that give BLEU, which add up over sentences."""
     return [score.sys_len, score.ref_len, *score.counts, *score.totals]
 

@@ -9,9 +9,10 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import IO, Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
@@ -77,7 +78,7 @@ def usable(read: Callable[[Any], Document], item: Any) -> Document:
         return Document(item.split, item.name, "", "", str(problem))
 
 
-def text_of(content: Optional[bytes]) -> str:
+def text_of(content: bytes | None) -> str:
     """UTF-8 text, without a byte-order mark.
 
     Raises:
@@ -122,7 +123,7 @@ class JsonReader:
         source, target = self.sentences(item.content)
         return _document(item, " ".join(source), target)
 
-    def sentences(self, line: Optional[bytes]) -> List[List[str]]:
+    def sentences(self, line: bytes | None) -> list[list[str]]:
         """The sentences of each field.
 
         Raises:
@@ -130,7 +131,7 @@ class JsonReader:
         """
         return [self._sentences_of(value) for value in self._entry(line)]
 
-    def _entry(self, line: Optional[bytes]) -> List[Any]:
+    def _entry(self, line: bytes | None) -> list[Any]:
         """The values of the fields."""
         text = text_of(line)
         try:
@@ -148,7 +149,7 @@ class JsonReader:
         return [entry[field] for field in self.fields]
 
     @staticmethod
-    def _sentences_of(value: Any) -> List[str]:
+    def _sentences_of(value: Any) -> list[str]:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise Unusable("a field is neither text nor a list of texts")
@@ -169,7 +170,7 @@ def read_pair(item: Item) -> Document:
 class DocumentReader:
     """Converts a line of text, or of JSON with `field`, to a document with an extracted summary."""
 
-    def __init__(self, pretraining: Pretraining, field: Optional[str] = None):
+    def __init__(self, pretraining: Pretraining, field: str | None = None):
         self.pretraining = pretraining
         self.json = None if field is None else JsonReader([field])
 
@@ -194,13 +195,13 @@ def _document(item: Item, source: str, target: Sequence[str]) -> Document:
     return Document(item.split, item.name, source, join_sentences(sentences))
 
 
-def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
+def splits_of_stories(ids: dict[str, list[str]]) -> dict[str, str]:
     """Invert the ids of each split to the split of each id.
 
     Raises:
         ConfigurationError: a story is named twice.
     """
-    wanted: Dict[str, str] = {}
+    wanted: dict[str, str] = {}
     for split, names in ids.items():
         for name in names:
             if name in wanted:
@@ -212,7 +213,7 @@ def splits_of_stories(ids: Dict[str, List[str]]) -> Dict[str, str]:
     return wanted
 
 
-def story_items(archives: Sequence[Path], wanted: Dict[str, str]) -> Iterator[Item]:
+def story_items(archives: Sequence[Path], wanted: dict[str, str]) -> Iterator[Item]:
     """The stories of archives that are in `wanted`; removes each from `wanted` when found."""
     for name, content in read_story_files(archives):
         split_of_story = wanted.pop(name, None)
@@ -234,7 +235,7 @@ def pair_items(split: str, prefix: Path, target: str = "target") -> Iterator[Ite
         yield Item(split, f"{prefix.name}:{number}", pair)
 
 
-def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, List[str]]:
+def find_files(inputs: dict[str, Path], target: str = "target") -> dict[str, list[str]]:
     """The checksums of the input files of each split.
 
     Args:
@@ -263,10 +264,10 @@ def find_files(inputs: Dict[str, Path], target: str = "target") -> Dict[str, Lis
 
 def read_files(
     preparation: Preparation,
-    inputs: Dict[str, Path],
+    inputs: dict[str, Path],
     workers: int,
-    pretraining: Optional[Pretraining] = None,
-) -> Dict[str, Any]:
+    pretraining: Pretraining | None = None,
+) -> dict[str, Any]:
     """Convert the input files to text; returns the result of `write_documents`.
 
     Args:
@@ -295,7 +296,7 @@ def read_files(
     return write_documents(preparation, every, reader, workers, list(inputs), total)
 
 
-def _sides(prefix: Path, target: str = "target") -> List[Path]:
+def _sides(prefix: Path, target: str = "target") -> list[Path]:
     return [Path(f"{prefix}.{side}") for side in ("source", target)]
 
 
@@ -309,8 +310,8 @@ class LeftOut:
 
     def __init__(self, file: IO[str]):
         self.file = file
-        self.named: List[str] = []
-        self.reasons: Dict[str, int] = Counter()
+        self.named: list[str] = []
+        self.reasons: dict[str, int] = Counter()
 
     def add(self, split: str, name: str, problem: str) -> None:
         """Leave out the text of this name; the problem may quote it."""
@@ -336,8 +337,8 @@ def write_documents(
     read: Any,
     workers: int,
     splits: Sequence[str],
-    total: Optional[int] = None,
-) -> Dict[str, Any]:
+    total: int | None = None,
+) -> dict[str, Any]:
     """Write `RAW` and `LEFT_OUT`, with few documents in memory at a time.
 
     How many documents were skipped, and the first ones, are printed to stderr.
@@ -392,7 +393,7 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def parse_counts(option: str, value: str) -> Optional[Dict[str, int]]:
+def parse_counts(option: str, value: str) -> dict[str, int] | None:
     """The numbers of texts of each split that an option expects, such as 160239,7283,6750.
 
     Returns:
@@ -409,7 +410,7 @@ def parse_counts(option: str, value: str) -> Optional[Dict[str, int]]:
 
 
 def check_counts(
-    option: str, units: str, found: Dict[str, int], expected: Optional[Dict[str, int]]
+    option: str, units: str, found: dict[str, int], expected: dict[str, int] | None
 ) -> None:
     """Raise a ConfigurationError unless each split has the expected number of texts, if any."""
     if expected not in (None, found):

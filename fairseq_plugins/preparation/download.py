@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import PART, digest, lock, without_links
@@ -33,7 +33,7 @@ class _Interrupted(Exception):
     """The transfer broke off and may be resumed."""
 
 
-def check(path: Path, checksum: str, size: Optional[int] = None) -> None:
+def check(path: Path, checksum: str, size: int | None = None) -> None:
     """Compare a file with its expected checksum and size.
 
     Args:
@@ -60,7 +60,7 @@ def fetch(
     url: str,
     destination: Path,
     checksum: str,
-    size: Optional[int] = None,
+    size: int | None = None,
     attempts: int = ATTEMPTS,
     pause: float = 1.0,
 ) -> Path:
@@ -111,7 +111,7 @@ def fetch(
 
 
 def _transfer(
-    url: str, file: BinaryIO, checksum: str, size: Optional[int], attempts: int, pause: float
+    url: str, file: BinaryIO, checksum: str, size: int | None, attempts: int, pause: float
 ) -> None:
     """Append to `file` until it is complete, over several connections if necessary."""
     part = Path(file.name)
@@ -151,7 +151,7 @@ def _transfer(
                 time.sleep(wait)
 
 
-def _append(url: str, file: BinaryIO, size: Optional[int], bar: Any) -> bool:
+def _append(url: str, file: BinaryIO, size: int | None, bar: Any) -> bool:
     """Request the missing bytes and append them.
 
     Returns:

@@ -2,8 +2,8 @@
 
 import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
@@ -32,7 +32,7 @@ _SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
-def origin(given: Optional[Path], original: bool, destination: Path) -> str:
+def origin(given: Path | None, original: bool, destination: Path) -> str:
     """The checksum of the archive, for the settings of a preparation.
 
     Args:
@@ -79,7 +79,7 @@ def segments(lines: Iterator[str]) -> Iterator[str]:
             yield text.replace("\u2019", "'").strip()
 
 
-def extract(archive: Path, folder: Path) -> Dict[str, int]:
+def extract(archive: Path, folder: Path) -> dict[str, int]:
     """Write `train.{de,en}` and `test.{de,en}`, raw text, into `folder`.
 
     Returns:
@@ -88,14 +88,14 @@ def extract(archive: Path, folder: Path) -> Dict[str, int]:
     Raises:
         ConfigurationError: the archive cannot be read, lacks a file, or its sides differ in length.
     """
-    counts: Dict[str, int] = {}
+    counts: dict[str, int] = {}
     with open_archive(archive) as tar:
         names = {Path(member.name).name: member for member in tar if member.isfile()}
         for language in LANGUAGES:
             files = [f"train.tags.de-en.{language}"]
             lines = train_lines(_lines(tar, names, files[0], archive))
             _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
-            tests: List[str] = []
+            tests: list[str] = []
             for name in TEST_FILES:
                 file = f"{name}.de-en.{language}.xml"
                 found = list(segments(_lines(tar, names, file, archive)))
@@ -106,7 +106,7 @@ def extract(archive: Path, folder: Path) -> Dict[str, int]:
 
 
 def _lines(
-    tar: tarfile.TarFile, names: Dict[str, tarfile.TarInfo], name: str, archive: Path
+    tar: tarfile.TarFile, names: dict[str, tarfile.TarInfo], name: str, archive: Path
 ) -> Iterator[str]:
     if name not in names:
         raise ConfigurationError(
@@ -124,7 +124,7 @@ def _lines(
             yield decode(line, where, number)
 
 
-def _count(counts: Dict[str, int], name: str, count: int, files: List[str]) -> None:
+def _count(counts: dict[str, int], name: str, count: int, files: list[str]) -> None:
     before = counts.setdefault(name, count)
     if before != count:
         raise ConfigurationError(

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_lines
@@ -57,7 +57,7 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
         )
 
 
-def _reviews(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
+def _reviews(path: Path) -> Iterator[tuple[str, bytes | None]]:
     if not path.is_dir():
         yield from read_members(path, lambda name: REVIEW.search(name) is not None)
         return
@@ -66,13 +66,13 @@ def _reviews(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
         yield file.as_posix(), None if large else file.read_bytes()
 
 
-def imdb_files(folder: Path) -> List[Path]:
+def imdb_files(folder: Path) -> list[Path]:
     """The files of the labelled reviews in the folder aclImdb, sorted."""
     files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
     return sorted(file for file in files if REVIEW.search(file.as_posix()))
 
 
-def count_labels(targets: Dict[str, Path]) -> Dict[str, Dict[str, int]]:
+def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:
     """Count each label in the files of each split; labels are in alphabetical order.
 
     Raises:

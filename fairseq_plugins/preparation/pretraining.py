@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from typing import List, NamedTuple, Tuple
+from typing import NamedTuple
 
 from fairseq_plugins.text.sentences import split_sentences
 
@@ -24,7 +24,7 @@ class Pretraining(NamedTuple):
     kind: str
     sentences: int
 
-    def pair(self, text: str) -> Tuple[str, List[str]]:
+    def pair(self, text: str) -> tuple[str, list[str]]:
         """The document in one line and the sentences of its summary; "", [] if it is too short."""
         sentences = split_sentences(text)
         if len(sentences) <= self.sentences:
@@ -37,7 +37,7 @@ class Pretraining(NamedTuple):
         return " ".join(document), [sentences[n] for n in sorted(best)]
 
 
-def importance(sentences: List[str]) -> List[float]:
+def importance(sentences: list[str]) -> list[float]:
     """ROUGE-1 (F1, without stemming) of each sentence against all others."""
     counts = [Counter(re.findall(r"\w+", sentence.lower())) for sentence in sentences]
     whole: Counter = sum(counts, Counter())

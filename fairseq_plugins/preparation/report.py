@@ -1,7 +1,8 @@
 """The report of a preparation: how much was read, kept, skipped and learnt."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any
 
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.preparation.cleaning import Limits
@@ -20,7 +21,7 @@ def show(folder: Path, *more: str) -> None:
     print(f"{folder} is ready for training; this report is {folder / NAME}", *more, sep="\n")
 
 
-def table(rows: Sequence[Sequence[str]]) -> List[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Align cells in columns; the first column is aligned to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
@@ -32,7 +33,7 @@ def table(rows: Sequence[Sequence[str]]) -> List[str]:
     ]
 
 
-def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) -> List[str]:
+def unknown_tokens(unknown: dict[str, int], tokens: dict[str, int], units: str) -> list[str]:
     """A line for each text with tokens missing from the dictionary: how many, of how many."""
     return [
         f"Unknown {units} in {name}: {count:,} of {tokens[name]:,} "
@@ -42,13 +43,13 @@ def unknown_tokens(unknown: Dict[str, int], tokens: Dict[str, int], units: str) 
     ]
 
 
-def form_of_text(settings: Dict[str, Any]) -> List[str]:
+def form_of_text(settings: dict[str, Any]) -> list[str]:
     """A line about changes to all texts."""
     form = settings.get("normalization")
     return [f"All text was brought into Unicode's form {form}."] if form else []
 
 
-def left_out(reasons: Dict[str, int], units: str, names: Optional[str] = None) -> List[str]:
+def left_out(reasons: dict[str, int], units: str, names: str | None = None) -> list[str]:
     """How many texts were skipped, and why.
 
     Args:
@@ -65,12 +66,12 @@ def left_out(reasons: Dict[str, int], units: str, names: Optional[str] = None) -
 
 
 def translation_report(
-    settings: Dict[str, Any],
-    cleaned: Dict[str, Any],
-    subwords: Dict[str, Any],
-    splits: Dict[str, Any],
-    changed: Dict[str, Any],
-) -> List[str]:
+    settings: dict[str, Any],
+    cleaned: dict[str, Any],
+    subwords: dict[str, Any],
+    splits: dict[str, Any],
+    changed: dict[str, Any],
+) -> list[str]:
     """Lines about a prepared language pair.
 
     Args:
@@ -86,7 +87,7 @@ def translation_report(
     return [*lines, "", *_given_back(settings, changed, splits["valid"]["pairs"])]
 
 
-def _sizes_of_pairs(settings: Dict[str, Any], splits: Dict[str, Any]) -> List[str]:
+def _sizes_of_pairs(settings: dict[str, Any], splits: dict[str, Any]) -> list[str]:
     languages = settings["source_lang"], settings["target_lang"]
     columns = [(lang, n) for n in ("words", "subwords", "longest", "empty") for lang in languages]
     rows = [["", "pairs", *(f"{language} {what}" for language, what in columns)]]
@@ -99,8 +100,8 @@ def _sizes_of_pairs(settings: Dict[str, Any], splits: Dict[str, Any]) -> List[st
 
 
 def _cleaning(
-    settings: Dict[str, Any], cleaned: Dict[str, Any], splits: Dict[str, Any]
-) -> List[str]:
+    settings: dict[str, Any], cleaned: dict[str, Any], splits: dict[str, Any]
+) -> list[str]:
     read, dropped = cleaned["read"], sum(cleaned["dropped"].values())
     lines = [
         f"Training text: {read:,} pairs read, {read - dropped:,} kept, {dropped:,} left out"
@@ -122,7 +123,7 @@ def _cleaning(
     return lines
 
 
-def _given_back(settings: Dict[str, Any], changed: Dict[str, Any], pairs: int) -> List[str]:
+def _given_back(settings: dict[str, Any], changed: dict[str, Any], pairs: int) -> list[str]:
     lines = form_of_text(settings)
     for language, found in changed.items():
         count = found["lines"]
@@ -139,8 +140,8 @@ def _given_back(settings: Dict[str, Any], changed: Dict[str, Any], pairs: int) -
 
 
 def _vocabulary(
-    settings: Dict[str, Any], subwords: Dict[str, Any], splits: Dict[str, Any]
-) -> List[str]:
+    settings: dict[str, Any], subwords: dict[str, Any], splits: dict[str, Any]
+) -> list[str]:
     languages = settings["source_lang"], settings["target_lang"]
     origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
     if "like" in settings:

@@ -2,8 +2,9 @@
 
 import argparse
 import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, Optional, Sequence
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import copy, digest
@@ -15,7 +16,7 @@ from fairseq_plugins.text.subwords import KINDS
 
 def given_options(
     parser: argparse.ArgumentParser, argv: Sequence[str], args: argparse.Namespace
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The options given in `argv`, including those given with their default value.
 
     Args:
@@ -28,7 +29,7 @@ def given_options(
     return {name: value for name, value in vars(found).items() if value is not absent}
 
 
-def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> Dict[str, Any]:
+def take_settings(folder: Path, names: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     """The settings of a prepared folder with these names.
 
     Args:
@@ -55,13 +56,13 @@ def take_settings(folder: Path, names: Sequence[str], given: Dict[str, Any]) -> 
     return taken
 
 
-def is_earlier(folder: Optional[Path]) -> bool:
+def is_earlier(folder: Path | None) -> bool:
     """Whether an earlier release prepared this folder without a Unicode form."""
     stored = {} if folder is None else stored_settings(folder)
     return bool(stored) and stored.get("normalization") is None
 
 
-def normalization(destination: Path, like: Optional[Path] = None) -> Dict[str, str]:
+def normalization(destination: Path, like: Path | None = None) -> dict[str, str]:
     """The setting for the Unicode form of a text.
 
     Args:
@@ -72,8 +73,8 @@ def normalization(destination: Path, like: Optional[Path] = None) -> Dict[str, s
 
 
 def settings_like(
-    folder: Path, languages: Sequence[str], names: Sequence[str], given: Dict[str, Any]
-) -> Dict[str, Any]:
+    folder: Path, languages: Sequence[str], names: Sequence[str], given: dict[str, Any]
+) -> dict[str, Any]:
     """The settings of a preparation with the subword model and the dictionaries of `folder`.
 
     Args:
@@ -108,7 +109,7 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def learn_or_copy(
-    preparation: Preparation, what: str, kind: Any, texts: Sequence[Path], like: Optional[Path]
+    preparation: Preparation, what: str, kind: Any, texts: Sequence[Path], like: Path | None
 ) -> int:
     """Learn the subword model of a folder, or copy that of another, as a step.
 

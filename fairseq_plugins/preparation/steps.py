@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, NamedTuple, Optional, Sequence
+from typing import IO, Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.files import PART, digest, lock, open_to_append
@@ -41,15 +42,15 @@ class Preparation:
             other settings, or another process is making it.
     """
 
-    def __init__(self, destination: Path, settings: Dict[str, Any], keep: Sequence[str] = ()):
+    def __init__(self, destination: Path, settings: dict[str, Any], keep: Sequence[str] = ()):
         self.destination = Path(os.path.abspath(destination))
         if self.destination.is_symlink():  # rename the folder that the link points to
             self.destination = self.destination.resolve()
         self.settings = json.loads(json.dumps(settings))
-        self.results: Dict[str, Any] = {}
-        self._files: Dict[str, Dict[str, int]] = {}  # files of each step, with their sizes
+        self.results: dict[str, Any] = {}
+        self._files: dict[str, dict[str, int]] = {}  # files of each step, with their sizes
         self._keep = keep
-        self._lock: Optional[IO[str]] = None
+        self._lock: IO[str] | None = None
         self.finished = self._is_finished()
         if self.finished:
             return
@@ -99,7 +100,7 @@ class Preparation:
                 else:
                     path.unlink()
 
-    def _resume(self, stored: Dict[str, Any]) -> None:
+    def _resume(self, stored: dict[str, Any]) -> None:
         """Read the finished steps, up to the first one with missing files."""
         there = self._there()
         for name in there:
@@ -164,7 +165,7 @@ class Preparation:
             (self.destination / LOCK).unlink()
         self.finished = True
 
-    def _there(self) -> Dict[str, Status]:
+    def _there(self) -> dict[str, Status]:
         """The files made by steps, by relative name."""
         found = {}
         for path in self.folder.rglob("*"):
@@ -207,7 +208,7 @@ class Preparation:
         return True
 
     def _save(self, finished: bool = False) -> None:
-        stored: Dict[str, Any] = {"settings": self.settings, "results": self.results}
+        stored: dict[str, Any] = {"settings": self.settings, "results": self.results}
         if finished:
             paths = needed_files(self.folder)
             stored["bytes"] = {name: path.stat().st_size for name, path in paths.items()}
@@ -217,7 +218,7 @@ class Preparation:
         write_json(self.folder / RECORD, stored)
 
 
-def _read(path: Path) -> Dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """The content that `_save` wrote; empty if the file is missing or damaged."""
     try:
         stored = read_json(path)

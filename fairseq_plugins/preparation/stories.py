@@ -6,8 +6,9 @@ highlights, each after a line `@highlight`. Its name is the SHA-1 of the story's
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_input
@@ -28,12 +29,12 @@ class Story(NamedTuple):
     """
 
     id: str
-    article: List[str]
-    highlights: List[str]
+    article: list[str]
+    highlights: list[str]
     problem: str = ""
 
 
-def parse_story(name: str, content: Optional[bytes]) -> Story:
+def parse_story(name: str, content: bytes | None) -> Story:
     """Split a `.story` file into article and highlights.
 
     Each paragraph and highlight that ends with neither punctuation nor a quotation mark gets a full
@@ -52,8 +53,8 @@ def parse_story(name: str, content: Optional[bytes]) -> Story:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         return Story(name, [], [], f"byte {error.start} is not UTF-8")
-    article: List[str] = []
-    highlights: List[str] = []
+    article: list[str] = []
+    highlights: list[str] = []
     after_mark = False
     for line in re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")):
         line = " ".join(line.split())
@@ -80,8 +81,8 @@ def with_full_stop(line: str, stop: str) -> str:
 
 
 def read_story_files(
-    archives: Iterable[Union[str, Path]],
-) -> Iterator[Tuple[str, Optional[bytes]]]:
+    archives: Iterable[str | Path],
+) -> Iterator[tuple[str, bytes | None]]:
     """Ids and contents of the `.story` files of tar archives, read sequentially.
 
     One story is in memory at a time; None replaces a story over `LONGEST_LINE`.
@@ -98,7 +99,7 @@ def read_story_files(
             raise ConfigurationError(f"{path} holds no file named *.story")
 
 
-def read_ids(path: Union[str, Path]) -> List[str]:
+def read_ids(path: str | Path) -> list[str]:
     """Story ids from a file with one per line: an id, a file name, or the story's URL.
 
     Raises:

@@ -9,8 +9,9 @@ The prepared folder holds the binary data and
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.files import count_lines, read_pairs, write_columns, write_lines
@@ -60,7 +61,7 @@ class PieceCutter:
     positions, including the end symbol that fairseq adds.
     """
 
-    def __init__(self, model: Path, max_source: Optional[int], lowercase: bool = False):
+    def __init__(self, model: Path, max_source: int | None, lowercase: bool = False):
         self._model = SentencePiece(model)
         self._max_source = max_source
         self._lowercase = lowercase
@@ -68,7 +69,7 @@ class PieceCutter:
     def _cut(self, text: str) -> str:
         return self._model.cut(text.lower() if self._lowercase else text)
 
-    def __call__(self, pair: Tuple[str, str]) -> Tuple[str, str, int]:
+    def __call__(self, pair: tuple[str, str]) -> tuple[str, str, int]:
         """Pieces of the source, pieces of the target, and the number of truncated source pieces."""
         source = self._cut(pair[0]).split(" ")
         kept = source if self._max_source is None else source[: self._max_source - 1]
@@ -81,10 +82,10 @@ def cut(
     folder: Path,
     split: str,
     model: Path,
-    max_source: Optional[int],
+    max_source: int | None,
     workers: int,
     lowercase: bool = False,
-) -> Dict[str, int]:
+) -> dict[str, int]:
     """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
     raw = [folder / RAW / f"{split}.{side}" for side in SIDES]
     numbers = dict.fromkeys(
@@ -94,7 +95,7 @@ def cut(
     )
     cutter, total = PieceCutter(model, max_source, lowercase), count_lines(raw[0])
 
-    def pairs() -> Iterator[Tuple[str, str]]:
+    def pairs() -> Iterator[tuple[str, str]]:
         results = map_lines(cutter, read_pairs(*raw), workers, "pieces of " + split, total)
         for source, target, cut_off in results:
             numbers["documents"] += 1
@@ -112,7 +113,7 @@ def cut(
 
 
 def prepare(
-    preparation: Preparation, found: Dict[str, Any], workers: int, like: Optional[Path] = None
+    preparation: Preparation, found: dict[str, Any], workers: int, like: Path | None = None
 ) -> None:
     """Learn pieces, cut, binarise, report; `RAW` must be in the folder.
 
@@ -145,11 +146,11 @@ def prepare(
 
 def prepare_files(
     destination: Path,
-    inputs: Dict[str, Path],
-    settings: Dict[str, Any],
+    inputs: dict[str, Path],
+    settings: dict[str, Any],
     workers: int,
-    pretraining: Optional[Pretraining] = None,
-    like: Optional[Path] = None,
+    pretraining: Pretraining | None = None,
+    like: Path | None = None,
 ) -> None:
     """Prepare documents of text files or JSON lines.
 
@@ -178,13 +179,13 @@ def prepare_files(
 
 
 def _report(
-    settings: Dict[str, Any],
-    found: Dict[str, Any],
+    settings: dict[str, Any],
+    found: dict[str, Any],
     learnt: str,
-    types: Dict[str, int],
-    numbers: Dict[str, Dict[str, int]],
-    unknown: Dict[str, int],
-) -> List[str]:
+    types: dict[str, int],
+    numbers: dict[str, dict[str, int]],
+    unknown: dict[str, int],
+) -> list[str]:
     rows = [["split", "documents", "source pieces", "longest", "target pieces", "longest"]]
     rows[0].append("summary sentences")
     for split, n in numbers.items():
@@ -242,7 +243,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_workers_option(parser)
 
 
-def summarization_settings(args: argparse.Namespace, like: Optional[Path] = None) -> Dict[str, Any]:
+def summarization_settings(args: argparse.Namespace, like: Path | None = None) -> dict[str, Any]:
     """The settings of a preparation from these options.
 
     Args:

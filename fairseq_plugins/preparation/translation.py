@@ -4,8 +4,9 @@ import argparse
 import collections
 import contextlib
 import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
@@ -49,8 +50,8 @@ ALL_TOKENISED = "work/tokenised"
 
 
 def find_files(
-    prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
-) -> Dict[str, List[str]]:
+    prefixes: dict[str, Sequence[str]], languages: Sequence[str]
+) -> dict[str, list[str]]:
     """The checksums of the files with these prefixes, by split and language.
 
     Raises:
@@ -72,11 +73,11 @@ def find_files(
 
 
 def read_text(
-    prefixes: Dict[str, Sequence[str]],
+    prefixes: dict[str, Sequence[str]],
     languages: Sequence[str],
     folder: Path,
-    form: Optional[str] = None,
-) -> Dict[str, int]:
+    form: str | None = None,
+) -> dict[str, int]:
     """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
 
     Args:
@@ -92,9 +93,9 @@ def read_text(
         ConfigurationError: two sides are not aligned, a line is not UTF-8, or a held-out line is
             too long.
     """
-    left_out: Dict[str, int] = collections.Counter()
+    left_out: dict[str, int] = collections.Counter()
 
-    def usable(split: str, name: str) -> Iterator[List[str]]:
+    def usable(split: str, name: str) -> Iterator[list[str]]:
         sides = [Path(f"{name}.{language}") for language in languages]
         for number, pair in enumerate(read_input_pairs(*sides), 1):
             if None not in pair:
@@ -116,9 +117,9 @@ def read_text(
 def prepare(
     preparation: Preparation,
     workers: int,
-    left_out: Optional[Dict[str, int]] = None,
-    expected_pairs: Optional[Dict[str, int]] = None,
-    like: Optional[Path] = None,
+    left_out: dict[str, int] | None = None,
+    expected_pairs: dict[str, int] | None = None,
+    like: Path | None = None,
 ) -> None:
     """Tokenise, clean, hold out, cut into subwords, binarise, report.
 
@@ -177,11 +178,11 @@ def tokenise(folder: Path, name: str, processing: Processing, workers: int) -> N
 
 
 def clean(
-    folder: Path, languages: Sequence[str], settings: Dict[str, Any], left_out: Dict[str, int]
-) -> Dict[str, Any]:
+    folder: Path, languages: Sequence[str], settings: dict[str, Any], left_out: dict[str, int]
+) -> dict[str, Any]:
     """Remove unfit training pairs and draw the valid split; given valid and test files stay."""
     limits, every = Limits.of(settings), settings["valid_every"]
-    dropped: Dict[str, int] = collections.Counter(left_out)
+    dropped: dict[str, int] = collections.Counter(left_out)
     tokenised_before = Processing.of(settings).tokenised_before
     drawn = ("train", "valid") if every else ("train",)
     pairs = dict.fromkeys(drawn, 0)
@@ -247,7 +248,7 @@ def cut(folder: Path, name: str, kind: Any, workers: int) -> None:
 
 def find_changed(
     folder: Path, language: str, processing: Processing, workers: int
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The lines of valid that their subwords do not restore; white space does not count.
 
     Returns:
@@ -267,9 +268,9 @@ def find_changed(
     return {"lines": len(changed), "shown": changed[:CHANGED_SHOWN]}
 
 
-def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, Any]:
+def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> dict[str, Any]:
     """Count the pairs of each split and, for each language, words, subwords, empty and unknown."""
-    numbers: Dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for language in languages:
         types = read_types(folder, language)
         for split in splits:
@@ -292,7 +293,7 @@ def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict
     return numbers
 
 
-def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> Dict[str, int]:
+def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> dict[str, int]:
     """The number of pairs of each other split that also occur in train, after tokenisation."""
     others = {
         split: list(_pairs(folder / TOKENISED, split, languages))
@@ -304,11 +305,11 @@ def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str])
     return {split: sum(pair in train for pair in pairs) for split, pairs in others.items()}
 
 
-def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[Tuple[str, str]]:
+def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
     return read_pairs(*(folder / f"{split}.{language}" for language in languages))
 
 
-def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] = None) -> None:
+def add_subword_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add the options that every preparation of a language pair has.
 
     Args:
@@ -337,7 +338,7 @@ def add_subword_options(parser: argparse.ArgumentParser, default: Optional[str] 
     add_workers_option(parser)
 
 
-def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
+def subword_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of a preparation from these options."""
     return {
         "subword": args.subword,
@@ -347,7 +348,7 @@ def subword_settings(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def fits_one_dictionary(
-    destination: Path, prefixes: Dict[str, Sequence[str]], languages: Sequence[str]
+    destination: Path, prefixes: dict[str, Sequence[str]], languages: Sequence[str]
 ) -> bool:
     """Whether both languages share a dictionary if no option decides.
 

@@ -1,19 +1,18 @@
 """Models in the box: folders that `export` wrote, each with a `CARD.md`, found by name."""
 
 from pathlib import Path
-from typing import List, Union
 
 from fairseq_plugins.errors import ConfigurationError
 
 FOLDER = Path(__file__).resolve().parent
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """The names of the models."""
     return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 
 
-def find(model: Union[str, Path], option: str = "--model") -> Path:
+def find(model: str | Path, option: str = "--model") -> Path:
     """The path of a model, which may be a name; a path that exists is preferred.
 
     Args:

@@ -7,10 +7,11 @@ everything that changes the figures.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from importlib.metadata import version
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq.dataclass import FairseqDataclass
@@ -47,7 +48,7 @@ class UnicodeWords:
     spaces, need spaces between words.
     """
 
-    def tokenize(self, text: str) -> List[str]:
+    def tokenize(self, text: str) -> list[str]:
         """The words of a text."""
         text = unicodedata.normalize("NFKC", text).lower()
         kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text)
@@ -102,7 +103,7 @@ def score_documents(
     summaries: Sequence[str],
     stemmer: bool = False,
     unicode: bool = False,
-    workers: Optional[int] = None,
+    workers: int | None = None,
 ) -> np.ndarray:
     """ROUGE of each document.
 
@@ -135,14 +136,14 @@ def score_documents(
     return np.array(list(scores)).reshape(count, len(METRICS), len(VALUES))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _scorer(stemmer: bool, unicode: bool) -> Any:
     from rouge_score import rouge_scorer
 
     return rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer_of(stemmer, unicode))
 
 
-def _score(stemmer: bool, unicode: bool, texts: Tuple[str, str]) -> List[List[float]]:
+def _score(stemmer: bool, unicode: bool, texts: tuple[str, str]) -> list[list[float]]:
     """`METRICS` x `VALUES` of a summary; `texts` are the reference and the summary."""
     scores = _scorer(stemmer, unicode).score(*texts)
     return [[getattr(scores[metric], value) for value in VALUES] for metric in METRICS]
@@ -178,10 +179,10 @@ class Rouge(NamedTuple):
         warnings: problems that affect the meaning of the figures.
     """
 
-    estimates: Dict[str, Dict[str, Estimate]]
+    estimates: dict[str, dict[str, Estimate]]
     documents: int
     signature: str
-    warnings: List[str]
+    warnings: list[str]
 
     def f1(self, metric: str) -> float:
         """The F1 of one of `METRICS`, 0 to 100."""
@@ -210,7 +211,7 @@ def rouge(
     summaries: Sequence[str],
     stemmer: bool = False,
     unicode: bool = False,
-    workers: Optional[int] = None,
+    workers: int | None = None,
 ) -> Rouge:
     """ROUGE-1, 2, L and Lsum of summaries against one reference each.
 
@@ -239,7 +240,7 @@ def rouge(
 
 def _warnings(
     references: Sequence[str], summaries: Sequence[str], unknown: int, unicode: bool
-) -> List[str]:
+) -> list[str]:
     """Warnings about scores that are low or equal whatever the summaries contain.
 
     Args:
@@ -310,7 +311,7 @@ class RougeScorer(BaseScorer):
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
-        self._result: Optional[Rouge] = None
+        self._result: Rouge | None = None
 
     def add_string(self, ref: str, pred: str) -> None:
         """Add a document: its reference and the summary to score."""

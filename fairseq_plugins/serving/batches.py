@@ -1,7 +1,8 @@
 """Fill batches with texts of similar length."""
 
 import sys
-from typing import Any, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 MOST_BYTES = 1 << 30
 
@@ -10,9 +11,9 @@ def fill_batches(
     lengths: Sequence[int],
     max_tokens: int,
     most: int = sys.maxsize,
-    kinds: Optional[Sequence[Any]] = None,
-    sizes: Optional[Sequence[int]] = None,
-) -> List[List[int]]:
+    kinds: Sequence[Any] | None = None,
+    sizes: Sequence[int] | None = None,
+) -> list[list[int]]:
     """Indices of texts in batches of similar length, the longest first.
 
     Args:
@@ -25,7 +26,7 @@ def fill_batches(
     """
     texts = list(zip(kinds or [0] * len(lengths), lengths))
     sizes = sizes or [0] * len(lengths)
-    batches: List[List[int]] = []
+    batches: list[list[int]] = []
     largest = 0  # of the last batch
     for index in sorted(range(len(texts)), key=texts.__getitem__, reverse=True):
         if batches:

@@ -1,7 +1,8 @@
 """Runs exported models with onnxruntime."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from fairseq_plugins.engine import Done, Limit, Options, Request, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
@@ -68,7 +69,7 @@ class ExportedModel:
 
     def search(
         self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
-    ) -> List[List[Output]]:
+    ) -> list[list[Output]]:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         copied = copied and export.tells_copied
@@ -79,7 +80,7 @@ class ExportedModel:
             if lacking and export.tells_attention:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
             wanted.append(Source(tokens, limit, begin, number))
-        found: Dict[int, List[Output]] = {}
+        found: dict[int, list[Output]] = {}
         lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
@@ -116,13 +117,13 @@ class ExportedModel:
         """The subwords of a hypothesis, separated by spaces."""
         tokens = [token for token in hypothesis.tokens if token != END]
         words = self.export.target.words
-        lacking: List[str] = []
+        lacking: list[str] = []
         if max(tokens, default=0) >= len(words):
             _, lacking = self._numbers(request.pieces)
         pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
         return with_characters(pieces, tokens, len(words), lacking, request.prefix)
 
-    def _numbers(self, pieces: Sequence[str]) -> Tuple[List[int], List[str]]:
+    def _numbers(self, pieces: Sequence[str]) -> tuple[list[int], list[str]]:
         """The numbers of a source, and its subwords that have numbers from V on."""
         tokens = self.export.source.encode(pieces)
         if not (self.export.tells_attention or self.export.tells_unknown):
@@ -146,7 +147,7 @@ class ExportedClassifier(Folder):
         self.check_listed(ENCODER, DICTIONARY, RECORD)
         self.check_listed(*(path.name for path in subword_models(self.folder)))
         self.name, self.labels = str(folder), self.config[LABELS]
-        self.start: Optional[int] = self.config["start"]
+        self.start: int | None = self.config["start"]
         self.max_positions: int = self.config["max_positions"]
         self.numbers = Dictionary(self.folder / DICTIONARY).encode
         self.encoder = self.session(ENCODER, threads)

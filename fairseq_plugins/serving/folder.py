@@ -1,8 +1,9 @@
 """Loads the folder that `export` writes, without torch and fairseq."""
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ ATTENTION, GATE = "copying", "copy_gate"
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
-def _wrong(config: Dict[str, Any]) -> Iterator[str]:
+def _wrong(config: dict[str, Any]) -> Iterator[str]:
     """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
     classifies = LABELS in config
     for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
@@ -69,7 +70,7 @@ class Dictionary:
     """fairseq's `dict.*.txt`: maps tokens to numbers and back."""
 
     def __init__(self, path: Path):
-        self.words: List[str] = list(SPECIAL)
+        self.words: list[str] = list(SPECIAL)
         self.numbers = {word: number for number, word in enumerate(self.words)}
         for line in filter(None, read_lines(path)):
             word, _, last = line.rpartition(" ")
@@ -82,11 +83,11 @@ class Dictionary:
             self.numbers[word] = len(self.words)
             self.words.append(word)
 
-    def encode(self, pieces: Sequence[str]) -> List[int]:
+    def encode(self, pieces: Sequence[str]) -> list[int]:
         """Numbers of subwords, with the end symbol."""
         return [self.numbers.get(piece, UNKNOWN) for piece in pieces] + [END]
 
-    def decode(self, numbers: List[int]) -> str:
+    def decode(self, numbers: list[int]) -> str:
         """Subwords separated by spaces, without the end symbol."""
         return " ".join(self.words[number] for number in numbers if number != END)
 
@@ -185,7 +186,7 @@ class Folder:
                     f"{CONFIG}): copy or export it again"
                 )
 
-    def _read_config(self) -> Dict[str, Any]:
+    def _read_config(self) -> dict[str, Any]:
         path = self.folder / CONFIG
         if (self.folder / "model.bin").exists():
             raise ConfigurationError(
@@ -279,7 +280,7 @@ class Export(Folder):
         # graphs of earlier releases give the source of a copied <unk>, or do not
         self.tells_unknown = "source_unknown" in names
 
-    def encode(self, tokens: np.ndarray) -> List[Any]:
+    def encode(self, tokens: np.ndarray) -> list[Any]:
         """The source keys and values of all decoder layers, for tokens of B x S."""
         binding = self.encoder.io_binding()
         binding.bind_ortvalue_input("tokens", self.value(tokens))

@@ -1,7 +1,8 @@
 """Beam search and sampling with an exported model; needs only numpy and onnxruntime."""
 
 from collections import Counter
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 LEAST = 1e-30  # least attention to an unknown subword, as in `generation.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
-Candidates = Tuple[np.ndarray, np.ndarray, np.ndarray]
+Candidates = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Hypothesis(NamedTuple):
@@ -33,10 +34,10 @@ class Hypothesis(NamedTuple):
             None for a generated token. See `generation.copied.find_copied`.
     """
 
-    tokens: List[int]
+    tokens: list[int]
     score: float
-    token_scores: List[float]
-    copied: Sequence[Optional[int]] = ()
+    token_scores: list[float]
+    copied: Sequence[int | None] = ()
 
 
 class Source(NamedTuple):
@@ -60,7 +61,7 @@ class Source(NamedTuple):
 
 def search(
     export: Export, sources: Sequence[Source], options: Options, copied: bool = False
-) -> List[List[Hypothesis]]:
+) -> list[list[Hypothesis]]:
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
     They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
@@ -86,7 +87,7 @@ class _Batch:
         count, beam = len(sources), options.beam
         numbers = export.padded([source.tokens for source in sources])
         self.numbers, tokens, self.vocabulary = numbers, numbers, len(export.target.words)
-        self.unknown: Optional[_Unknown] = None
+        self.unknown: _Unknown | None = None
         if export.copies:
             tokens = np.where(numbers < self.vocabulary, numbers, UNKNOWN)
         if export.tells_attention and tokens.max() < numbers.max():
@@ -94,7 +95,7 @@ class _Batch:
         self.step = 0
         self.rows: Any = np.arange(count)
         self.alive = np.ones(count, bool)
-        self.finished: List[List[Hypothesis]] = [[] for _ in sources]
+        self.finished: list[list[Hypothesis]] = [[] for _ in sources]
         self.limits = np.array([source.max_len for source in sources])
         self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
         self.prefixes = max(len(source.prefix) for source in sources)
@@ -105,20 +106,20 @@ class _Batch:
         self.unknown_log = np.zeros(log if export.tells_unknown else (0, count), np.int64)
         self.copied = copied
         self.copied_log = np.full(log if copied else (0, count), -1)
-        self.history: Optional[np.ndarray] = None
+        self.history: np.ndarray | None = None
         if options.no_repeat_ngram:
             self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
         self.draws = [
             np.random.default_rng([options.seed, source.number])
             for source in (sources if options.sampling else [])
         ]
-        self.arrays: Dict[str, np.ndarray] = {
+        self.arrays: dict[str, np.ndarray] = {
             "real": (tokens != export.pad).astype(np.int32),
             "step": np.zeros(1, np.int32),
             "count": np.zeros(1, np.int64),
             "sampling": np.array(options.sampling),
         }
-        self.words: Optional[Words] = None
+        self.words: Words | None = None
         if export.shortlist is not None:
             self.words = self._shortlist(export.shortlist, tokens)
             self.arrays.update(self.words.inputs)
@@ -178,7 +179,7 @@ class _Batch:
         """The number of a token in the dictionary."""
         return token if token < self.vocabulary else UNKNOWN
 
-    def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> Dict[str, np.ndarray]:
+    def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Words that attention may copy, the first position of equal words, the words before."""
         places = np.empty_like(tokens)
         for row, source in enumerate(tokens):
@@ -194,7 +195,7 @@ class _Batch:
             found["source_unknown"] = (tokens == UNKNOWN).astype(np.float32)
         return {name: array[:, None] for name, array in found.items()}
 
-    def run(self) -> List[List[Hypothesis]]:
+    def run(self) -> list[list[Hypothesis]]:
         while True:
             if self.step in (0, 1, self.options.min_len) or self.options.no_repeat_ngram:
                 self._choose_count()
@@ -276,7 +277,7 @@ class _Batch:
             self.outputs[name] = np.empty(shape, kind)
             self.binding.bind_ortvalue_output(name, self.export.value(self.outputs[name]))
 
-    def _repeated(self) -> List[Tuple[int, int, int]]:
+    def _repeated(self) -> list[tuple[int, int, int]]:
         """Row, hypothesis and token of each continuation that would repeat an n-gram."""
         size = self.options.no_repeat_ngram
         if self.history is None or self.step < size:
@@ -293,7 +294,7 @@ class _Batch:
                 ]
         return found
 
-    def _force(self) -> List[Tuple[int, int]]:
+    def _force(self) -> list[tuple[int, int]]:
         """Request the scores of forced tokens: prefixes, and the end symbol at the limit."""
         if self.step >= self.prefixes and self.step < self.first_limit:
             return []
@@ -388,7 +389,7 @@ class _Batch:
 
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
         tokens, path = [self.export.eos], [float(total)]
-        places: List[int] = []
+        places: list[int] = []
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             token = int(self.token_log[place])
@@ -407,7 +408,7 @@ class _Batch:
 
     def _continue(
         self,
-        ends: Optional[np.ndarray],
+        ends: np.ndarray | None,
         totals: np.ndarray,
         tokens: np.ndarray,
         parents: np.ndarray,
@@ -525,7 +526,7 @@ class _Unknown:
         """Keep only these sentences."""
         self.counts, self.at = self.counts[kept], self.at[kept]
 
-    def divide(self, outputs: Dict[str, np.ndarray]) -> Candidates:
+    def divide(self, outputs: dict[str, np.ndarray]) -> Candidates:
         """Totals, tokens and parents of the candidates of a step, the best first."""
         totals, tokens, parents = (outputs[name] for name in CANDIDATES)
         self.shares = self._shares(outputs[ATTENTION])

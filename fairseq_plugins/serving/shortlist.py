@@ -1,7 +1,8 @@
 """A lexical shortlist: the few words of the vocabulary that a batch may write."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Dict, Iterable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Words(NamedTuple):
         places: for each index in the dictionary, its position among the V words, or -1.
     """
 
-    inputs: Dict[str, np.ndarray]
+    inputs: dict[str, np.ndarray]
     groups: int
     places: np.ndarray
 
@@ -43,7 +44,7 @@ class Shortlist:
         self.path = path
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                self.arrays: Dict[str, Any] = dict(arrays)
+                self.arrays: dict[str, Any] = dict(arrays)
         except Exception as error:  # zipfile and numpy raise anything for damaged archives
             raise self._damaged(f"{type(error).__name__}: {error}") from None
 

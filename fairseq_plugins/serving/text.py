@@ -5,7 +5,8 @@ import os
 import re
 import threading
 import weakref
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank
@@ -47,23 +48,23 @@ class Output(NamedTuple):
 
     pieces: str  # subwords, separated by spaces
     complete: bool  # False if it was stopped at the length limit
-    copied: Sequence[Optional[int]] = ()  # for each subword, the source position that it copies
+    copied: Sequence[int | None] = ()  # for each subword, the source position that it copies
     score: float = 0.0  # as in fairseq: sum of log-probabilities over length to the power of lenpen
 
 
 class Summary(NamedTuple):
     """A document's summary, and how much of the document was read."""
 
-    summary: List[str]  # its sentences
+    summary: list[str]  # its sentences
     pieces: int  # subwords of the document
     read: int  # subwords that the model read, from the beginning
     complete: bool  # False if the summary was stopped at the length limit
     # for each of its subwords, the index (from 0) of the document's subword that it copies
-    copied: Optional[List[Tuple[str, Optional[int]]]] = None
+    copied: list[tuple[str, int | None]] | None = None
     score: float = 0.0  # see `Output`
 
 
-def listed(texts: Iterable[str]) -> List[str]:
+def listed(texts: Iterable[str]) -> list[str]:
     """The texts as a list. A single string is refused: its characters would be taken for texts.
 
     Raises:
@@ -85,7 +86,7 @@ def listed(texts: Iterable[str]) -> List[str]:
     return found
 
 
-def encode(processor: Any, text: str) -> List[str]:
+def encode(processor: Any, text: str) -> list[str]:
     """The subwords of a text; empty if it has no visible text, as in preparation."""
     return [] if is_blank(text) else processor.encode(text).split()
 
@@ -95,8 +96,8 @@ def number_unknown(
     tokens: Sequence[int],
     unknown: int,
     vocabulary: int,
-    only: Optional[Sequence[str]] = None,
-) -> Tuple[List[int], List[str]]:
+    only: Sequence[str] | None = None,
+) -> tuple[list[int], list[str]]:
     """Give each distinct subword of a source that the dictionary lacks its own number.
 
     Args:
@@ -151,9 +152,9 @@ def longest_translation(source_length: int) -> int:
     return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
 
 
-def sentences_of(pieces: str) -> List[str]:
+def sentences_of(pieces: str) -> list[str]:
     """The subwords of each sentence; the boundary is a separate token."""
-    sentences: List[List[str]] = [[]]
+    sentences: list[list[str]] = [[]]
     for piece in pieces.split():
         if piece == BOUNDARY:
             sentences.append([])

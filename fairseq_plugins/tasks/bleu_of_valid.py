@@ -8,8 +8,9 @@ references are those of `evaluate`. `--eval-bleu-args` sets the search options.
 import functools
 import logging
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from fairseq import checkpoint_utils, utils
 from fairseq.data import LanguagePairDataset
@@ -48,18 +49,18 @@ class Scorer:
         found = test.metrics()
         self.name = TOKENISED_BLEU if tokenised and TOKENISED_BLEU in found else "BLEU"
         self.metric, self._test = found[self.name], test
-        self.references: List[str] = test.side(test.references, self.name)
-        self.sources: List[str] = test.source_pieces
+        self.references: list[str] = test.side(test.references, self.name)
+        self.sources: list[str] = test.source_pieces
         self._blank = test.blank
 
-    def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> List[str]:
+    def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> list[str]:
         """Translations of the sentences with these numbers as they are compared, from subwords."""
         # lines without visible text get no translation
         pieces = ["" if self._blank[n] else line for n, line in zip(numbers, pieces)]
-        found: List[str] = self._test.side(self._test.text(pieces), self.name)
+        found: list[str] = self._test.side(self._test.text(pieces), self.name)
         return found
 
-    def score(self, totals: Dict[str, Any]) -> float:
+    def score(self, totals: dict[str, Any]) -> float:
         """The score of all batches, from the sums of their counts that fairseq logs."""
         found = self.metric.compute_bleu(
             correct=totals["_bleu_counts"].sum,
@@ -75,7 +76,7 @@ class Scorer:
 class Found(NamedTuple):
     """The scorer of a split, if possible, and a message before training, if needed."""
 
-    scorer: Optional[Scorer]
+    scorer: Scorer | None
     line: str
 
 
@@ -85,7 +86,7 @@ def not_of_evaluate(split: str, reason: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) -> Found:
+def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> Found:
     """How BLEU of a split of a prepared folder is computed.
 
     Args:
@@ -112,7 +113,7 @@ def find_scorer(data: Path, split: str, target: Optional[str], tokenised: bool) 
     return Found(scorer, "")
 
 
-def tell(data: Path, given: Namespace) -> List[str]:
+def tell(data: Path, given: Namespace) -> list[str]:
     """A line for each validation set whose BLEU differs from the requested one.
 
     Args:
@@ -139,8 +140,8 @@ def install() -> None:
     around(checkpoint_utils, "load_checkpoint")(_load_checkpoint)
 
 
-def _scorers(task: Any) -> Dict[str, Scorer]:
-    found: Dict[str, Scorer] = vars(task).setdefault(NAME, {})
+def _scorers(task: Any) -> dict[str, Scorer]:
+    found: dict[str, Scorer] = vars(task).setdefault(NAME, {})
     return found
 
 
@@ -170,13 +171,13 @@ def _collater(original: Callable, self: LanguagePairDataset, *args: Any, **kwarg
 
 
 def _inference(
-    original: Callable, self: TranslationTask, generator: Any, sample: Dict[str, Any], model: Any
+    original: Callable, self: TranslationTask, generator: Any, sample: dict[str, Any], model: Any
 ) -> Any:
     scorer = _scorers(self).get(sample.get(NAME, ""))
     if scorer is None:
         return original(self, generator, sample, model)
     numbers = sample["id"].tolist()
-    lacking: List[List[str]] = [[] for _ in numbers]
+    lacking: list[list[str]] = [[] for _ in numbers]
     copies = getattr(getattr(model, "decoder", None), "copying", None) is not None
     if copies and scorer.sources:
         sources = [scorer.sources[number].split(" ") for number in numbers]
@@ -194,7 +195,7 @@ def _inference(
 
 
 def _reduce_metrics(
-    original: Callable, self: TranslationTask, logging_outputs: List[Any], criterion: Any
+    original: Callable, self: TranslationTask, logging_outputs: list[Any], criterion: Any
 ) -> None:
     totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
     counted = any(log.get(name, 0) > 0 for log in logging_outputs for name in totals)
@@ -214,14 +215,14 @@ def _describe(kind: str) -> str:
 
 
 def _save_checkpoint(
-    original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
+    original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
 ) -> Any:
     return original(self, filename, {**extra_state, NAME: _kind_of_bleu(self.task)})
 
 
 def _load_checkpoint(
     original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any
-) -> Tuple[Any, Any]:
+) -> tuple[Any, Any]:
     state, iterator = original(cfg, trainer, **kwargs)
     if state is not None and cfg.best_checkpoint_metric == "bleu":
         before, now = state.get(NAME, FAIRSEQ), _kind_of_bleu(trainer.task)

@@ -14,7 +14,7 @@ from training. Generation truncates documents as training did.
 import logging
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class SummarizationConfig(TranslationConfig):
         'how to generate, as JSON, e.g. \'{"beam": 4, "lenpen": 2.0, "min_len": 55, "max_len_b": '
         '140, "no_repeat_ngram_size": 3}\'',
     )
-    eval_rouge_remove_bpe: Optional[str] = option(
+    eval_rouge_remove_bpe: Optional[str] = option(  # noqa: UP045, fairseq reads no `|`
         None,
         "how to join pieces to words: sentencepiece, subword_nmt, ...",
         argparse_const="sentencepiece",
@@ -83,7 +83,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         if cfg.eval_rouge:
             tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
         self._warned = False  # whether a reference without words was reported
-        self._model_positions: List[Tuple[int, int]] = []
+        self._model_positions: list[tuple[int, int]] = []
 
     def load_dataset(
         self,
@@ -151,7 +151,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         )
 
     def build_dataset_for_inference(
-        self, src_tokens: List[torch.Tensor], src_lengths: Any, **kwargs: Any
+        self, src_tokens: list[torch.Tensor], src_lengths: Any, **kwargs: Any
     ) -> Any:
         """The documents of fairseq-interactive or `from_pretrained`; --truncate-source truncates
         them.
@@ -185,7 +185,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
             )
         return model
 
-    def valid_step(self, sample: Dict[str, Any], model: Any, criterion: Any) -> Tuple:
+    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple:
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_rouge:
             # fairseq adds up these sums over processes
@@ -194,7 +194,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 logging_output["_rouge_" + metric] = total
         return loss, sample_size, logging_output
 
-    def reduce_metrics(self, logging_outputs: List[Dict[str, Any]], criterion: Any) -> None:
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
         super().reduce_metrics(logging_outputs, criterion)
         if not self.cfg.eval_rouge:
             return
@@ -204,7 +204,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 mean = _total(logging_outputs, "_rouge_" + metric) / documents
                 metrics.log_scalar(metric, mean, documents, round=2)
 
-    def _rouge_sums(self, sample: Dict[str, Any], model: Any) -> Dict[str, float]:
+    def _rouge_sums(self, sample: dict[str, Any], model: Any) -> dict[str, float]:
         """F1 of each metric (0 to 100), summed over the documents of a batch."""
         generated = self.inference_step(self.rouge_generator, [model], sample, prefix_tokens=None)
         summaries = [self._text(hypotheses[0]["tokens"]) for hypotheses in generated]
@@ -230,5 +230,5 @@ class SummarizationTask(WholeTexts, TranslationTask):
         return self.tgt_dict.string(tokens.int().cpu(), how, escape_unk=escape_unk)
 
 
-def _total(logging_outputs: List[Dict[str, Any]], key: str) -> float:
+def _total(logging_outputs: list[dict[str, Any]], key: str) -> float:
     return float(sum(log.get(key, 0) for log in logging_outputs))

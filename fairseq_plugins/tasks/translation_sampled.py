@@ -33,7 +33,7 @@ class SampledTranslationConfig(TranslationConfig):
         "paper uses 0.1, 0 is off",
     )
     seed: int = II("common.seed")
-    max_tokens: Optional[int] = II("dataset.max_tokens")
+    max_tokens: Optional[int] = II("dataset.max_tokens")  # noqa: UP045, fairseq reads no `|`
 
 
 @register_task("translation_sampled", dataclass=SampledTranslationConfig)

@@ -1,6 +1,6 @@
 """Report a text that no batch can hold as an error, also in training."""
 
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from fairseq.tasks import FairseqTask
@@ -14,7 +14,7 @@ class WholeTexts(FairseqTask):
     how_to_cut = ""
 
     def get_batch_iterator(
-        self, dataset: Any, max_tokens: Optional[int] = None, *args: Any, **kwargs: Any
+        self, dataset: Any, max_tokens: int | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """As in fairseq, but without skipping training texts over --max-tokens.
 

@@ -7,7 +7,7 @@ every tokenizer.
 import collections
 import re
 import unicodedata
-from typing import Iterable
+from collections.abc import Iterable
 
 # ISO 639-2 and 639-3 codes of the languages for which Moses, sacreBLEU or scores have rules
 _THREE_LETTERS = {

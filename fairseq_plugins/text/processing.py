@@ -2,7 +2,7 @@
 
 import unicodedata
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import Prepared
@@ -12,7 +12,7 @@ TOKENIZERS = ("moses", "none")
 NFC = "NFC"
 
 
-def normalise(text: str, form: Optional[str]) -> str:
+def normalise(text: str, form: str | None) -> str:
     """The text in a Unicode form, `NFC`; unchanged without one, as in earlier releases."""
     return text if form is None else unicodedata.normalize("NFC", text)
 
@@ -25,17 +25,15 @@ class Processing(NamedTuple):
     tokenizer: str
     lowercase: bool
     subword: str
-    max_source: Optional[int] = None  # positions of a document, including its end
+    max_source: int | None = None  # positions of a document, including its end
     # the code that Moses uses for a language, such as en for en_US
-    moses_codes: Optional[Dict[str, str]] = None
-    normalization: Optional[str] = (
-        None  # the Unicode form of the text: NFC; None in earlier releases
-    )
+    moses_codes: dict[str, str] | None = None
+    normalization: str | None = None  # the Unicode form of the text: NFC; None in earlier releases
 
     @classmethod
-    def of(cls, stored: Dict[str, Any]) -> "Processing":
+    def of(cls, stored: dict[str, Any]) -> "Processing":
         """Take these settings from all settings of a preparation."""
-        values: Dict[str, Any] = {
+        values: dict[str, Any] = {
             name: stored.get(name) if name in cls._field_defaults else stored[name]
             for name in cls._fields
         }
@@ -88,7 +86,7 @@ class Tokenisation:
     """Converts raw text of one language to tokens and back; lower-casing is not reversible."""
 
     def __init__(
-        self, language: str, tokenizer: str, lowercase: bool, normalization: Optional[str] = None
+        self, language: str, tokenizer: str, lowercase: bool, normalization: str | None = None
     ):
         self.lowercase, self.normalization = lowercase, normalization
         self.tokenizer: Any = None  # the text is tokenised already, or needs no tokens

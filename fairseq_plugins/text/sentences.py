@@ -11,7 +11,7 @@ become ordinary pieces.
 
 import re
 import unicodedata
-from typing import Iterable, List
+from collections.abc import Iterable
 
 BOUNDARY = "<q>"
 _UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Zs"))  # categories of Unicode
@@ -47,13 +47,13 @@ def join_sentences(sentences: Iterable[str]) -> str:
     return f" {BOUNDARY} ".join(sentence for sentence in clean if sentence)
 
 
-def separate_sentences(text: str) -> List[str]:
+def separate_sentences(text: str) -> list[str]:
     """The sentences of a text, separated by `BOUNDARY` or newlines."""
     sentences = (" ".join(s.split()) for s in text.replace(BOUNDARY, "\n").split("\n"))
     return [sentence for sentence in sentences if sentence]
 
 
-def split_sentences(text: str) -> List[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a text, found by punctuation and, in scripts that have them, capitals.
 
     A full stop after a known English abbreviation or a single initial does not end a sentence. Only

@@ -4,8 +4,9 @@ import contextlib
 import io
 import itertools
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Type
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_bytes
@@ -99,7 +100,7 @@ class BytePairEncoding:
         return (line + " ").replace("@@ ", "").rstrip()
 
 
-def _with_an_end(pieces: List[str]) -> List[str]:
+def _with_an_end(pieces: list[str]) -> list[str]:
     """The pieces of a word; the last one does not end with ``@@``."""
     last = pieces[-1]
     return [*pieces[:-1], last[:-1] + "@@", "@"] if last.endswith("@@") else pieces
@@ -193,7 +194,7 @@ class SentencePiece:
         return line.replace(" ", "").replace("\u2581", " ").strip()
 
 
-KINDS: Dict[str, Type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
+KINDS: dict[str, type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
 
 
 def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
@@ -231,7 +232,7 @@ def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
     return trained.getvalue()
 
 
-def _pieces(model: bytes) -> List[str]:
+def _pieces(model: bytes) -> list[str]:
     """The pieces of a model of SentencePiece, without marks."""
     import sentencepiece
 

@@ -1,7 +1,7 @@
 """The tokens of texts to classify: subwords, words or bytes."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, stored_settings, subword_model
@@ -10,10 +10,10 @@ from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
 
 TASK = "classification"
-Cut = Callable[[str], List[str]]
+Cut = Callable[[str], list[str]]
 
 
-def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
+def find_cut(units: str, folder: Path, form: str | None = None) -> Cut:
     """Return the function that converts a text to its tokens.
 
     Args:
@@ -24,7 +24,7 @@ def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
 
-        def cut_to_pieces(text: str) -> List[str]:
+        def cut_to_pieces(text: str) -> list[str]:
             if form is not None and is_blank(text):  # earlier models drop invisible characters
                 return []
             return model.cut(" ".join(normalise(text, form).split())).split()
@@ -39,7 +39,7 @@ def find_cut(units: str, folder: Path, form: Optional[str] = None) -> Cut:
     return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text, form).split()]
 
 
-def load_cut(folder: Path) -> Tuple[Cut, Optional[int]]:
+def load_cut(folder: Path) -> tuple[Cut, int | None]:
     """How a prepared folder converts raw texts to tokens.
 
     Returns:

@@ -1,7 +1,8 @@
 """Share the batch of an update over processes, and check that every sentence fits."""
 
 import itertools
-from typing import Dict, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError, check_range
 
@@ -9,8 +10,8 @@ from fairseq_plugins.errors import ConfigurationError, check_range
 class Batch(NamedTuple):
     """The largest batch of one process, and how many batches it accumulates for an update."""
 
-    max_tokens: Optional[int]
-    batch_size: Optional[int]
+    max_tokens: int | None
+    batch_size: int | None
     update_freq: int
 
     def describe(self, processes: int) -> str:
@@ -25,7 +26,7 @@ class Batch(NamedTuple):
         return ", ".join(parts)
 
 
-def share(whole: Batch, processes: int, limit: Optional[int] = None) -> Batch:
+def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
     """Share the batch of one process over several processes, with the same total per update.
 
     No batch is larger than that of one process. The smallest possible `update_freq`, with the
@@ -93,7 +94,7 @@ def _either(numbers: Sequence[int]) -> str:
 
 
 def check_longest(
-    batch: Batch, whole: Batch, processes: int, limited: bool, longest: Dict[str, int]
+    batch: Batch, whole: Batch, processes: int, limited: bool, longest: dict[str, int]
 ) -> None:
     """Raise a ConfigurationError if a sentence does not fit into a batch.
 
@@ -118,7 +119,7 @@ def check_longest(
             )
 
 
-def check_longest_of_valid(max_tokens_valid: int, longest: Dict[str, int]) -> None:
+def check_longest_of_valid(max_tokens_valid: int, longest: dict[str, int]) -> None:
     """The same for validation subsets with their own --max-tokens-valid."""
     for subset, size in longest.items():
         if size > max_tokens_valid:

@@ -1,7 +1,8 @@
 """Gradients, parameters and Adam's moments as flat tensors: an update takes few kernels."""
 
 import itertools
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from fairseq.optim import FairseqOptimizer, FP16Optimizer
@@ -30,7 +31,7 @@ class FlatOptimizer(FairseqOptimizer):
         self,
         inner: FairseqOptimizer,
         masters: Sequence[Tensor],
-        reduce: Optional[Callable[[Tensor], None]] = None,
+        reduce: Callable[[Tensor], None] | None = None,
     ):
         super().__init__(getattr(inner, "cfg", None))  # fairseq's older optimizers lack it
         self.inner, self.masters, self.reduce = inner, list(masters), reduce
@@ -40,11 +41,11 @@ class FlatOptimizer(FairseqOptimizer):
         for p, view in zip(self.masters, views(self.values, self.masters)):
             p.data = view
         self.attach()
-        self.moments: List[Tensor] = []
-        self.states: List[Dict[str, Any]] = []  # Adam's, of each parameter
-        self.first_view: Optional[Tensor] = None  # the first moment of the first parameter
+        self.moments: list[Tensor] = []
+        self.states: list[dict[str, Any]] = []  # Adam's, of each parameter
+        self.first_view: Tensor | None = None  # the first moment of the first parameter
         # logging outputs whose numbers arrive with the next copy to the host: names and a vector
-        self.pending: List[Tuple[Dict[str, Any], List[str], Tensor]] = []
+        self.pending: list[tuple[dict[str, Any], list[str], Tensor]] = []
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -59,10 +60,10 @@ class FlatOptimizer(FairseqOptimizer):
     def optimizer_config(self) -> Any:
         return self.inner.optimizer_config
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()
 
-    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Any = None) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: Any = None) -> None:
         self.inner.load_state_dict(state_dict, optimizer_overrides)
 
     def attach(self) -> None:
@@ -178,7 +179,7 @@ class FlatOptimizer(FairseqOptimizer):
         return True
 
 
-def views(flat: Tensor, like: Sequence[Tensor]) -> List[Tensor]:
+def views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Views of a flat tensor in the shapes of these, one after the other."""
     pieces = flat.split([p.numel() for p in like])
     return [piece.view_as(p) for piece, p in zip(pieces, like)]

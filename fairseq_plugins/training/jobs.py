@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import IO, Optional
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import lock, open_to_append
@@ -43,7 +44,7 @@ class JobFailed(ConfigurationError):
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, work: str, patience: Optional[float] = None) -> Iterator[IO[str]]:
+def alone_in(folder: Path, work: str, patience: float | None = None) -> Iterator[IO[str]]:
     """Hold the lock of a folder until the block ends; yields the lock's file.
 
     Args:
@@ -83,7 +84,7 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._running: Dict["subprocess.Popen[str]", Path] = {}  # with their logs
+        self._running: dict[subprocess.Popen[str], Path] = {}  # with their logs
         self._guard = threading.Lock()
         self._stopping = threading.Event()
         self._gpus: Sequence[int] = ()  # numbers in this process; empty: all
@@ -122,9 +123,9 @@ class Jobs:
         command: Sequence[str],
         environment: Mapping[str, str],
         log: Path,
-        held: Optional[IO[str]] = None,
+        held: IO[str] | None = None,
         stdin: int = subprocess.DEVNULL,
-        stderr: Optional[int] = subprocess.STDOUT,
+        stderr: int | None = subprocess.STDOUT,
     ) -> "subprocess.Popen[str]":
         """Start a program; `run` reads its output and waits for it.
 
@@ -161,8 +162,8 @@ class Jobs:
         command: Sequence[str],
         log: Path,
         on_line: Callable[[str], None],
-        held: Optional[IO[str]] = None,
-        threads: Optional[int] = None,
+        held: IO[str] | None = None,
+        threads: int | None = None,
         begun: Optional["subprocess.Popen[str]"] = None,
     ) -> int:
         """Run a program; returns its exit status.
@@ -219,7 +220,7 @@ class Jobs:
         if log is not None:
             _end({process: log})
 
-    def environment(self, threads: Optional[int]) -> Dict[str, str]:
+    def environment(self, threads: int | None) -> dict[str, str]:
         """The environment of a program; see `run`."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
         # fairseq uses it while it is imported, before this package can act; told since torch 2.14
@@ -279,7 +280,7 @@ def failure_in(log: Path, status: int) -> str:
     """Why the last run in a log failed, by its exit status and the error in the log (if any)."""
     if status < 0:
         return f"it was {killed_by(-status)}"
-    lines: List[str] = []
+    lines: list[str] = []
     killed = ""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("# "):

@@ -5,7 +5,8 @@ and checkpoints hold their names: a resumed training uses only those it began wi
 """
 
 import os
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from fairseq.trainer import Trainer
@@ -31,12 +32,12 @@ def install() -> None:
 
     @around(Trainer, "save_checkpoint")
     def save_checkpoint(
-        original: Callable, self: Trainer, filename: str, extra_state: Dict[str, Any]
+        original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
     ) -> Any:
         return original(self, filename, {**extra_state, ENTRY: kernels.in_use()})
 
 
-def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: bool) -> None:
+def choose_kernels(trainer: Trainer, began_with: list[str] | None, resumes: bool) -> None:
     """Check the kernels of the model here, and turn off those that this training must not use.
 
     All processes of a training must call this together.
@@ -53,7 +54,7 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
         return
     device = torch.device("cuda", torch.cuda.current_device())
     wanted = sorted(set(_kernels_of(trainer.get_model(), trainer.cfg.model)))
-    problems: Dict[str, str] = {}
+    problems: dict[str, str] = {}
     try:
         off = "" if kernels.asked() else f"{kernels.VARIABLE}=0"
     except ConfigurationError as error:
@@ -75,7 +76,7 @@ def choose_kernels(trainer: Trainer, began_with: Optional[List[str]], resumes: b
         kernels.turn_off(sorted(set(kernels.NAMES) - set(began_with)), "")
 
 
-def _kernels_of(model: Any, options: Any) -> Iterator[Tuple[Any, ...]]:
+def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
     """The kernels of a model, each a name and sizes as `kernels.usable` takes."""
     recorded = getattr(options, "cuda_graphs", False)
     for module in model.modules():
@@ -91,7 +92,7 @@ def _kernels_of(model: Any, options: Any) -> Iterator[Tuple[Any, ...]]:
                 yield kernel_of(dim, dropout)
 
 
-def _dtype(common: Any) -> Optional[torch.dtype]:
+def _dtype(common: Any) -> torch.dtype | None:
     """The half precision that a training computes in; None in float32."""
     if common.bf16 or common.memory_efficient_bf16:
         return torch.bfloat16

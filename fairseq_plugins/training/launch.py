@@ -5,8 +5,9 @@ import shlex
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Callable, List, Optional, Tuple
+from typing import IO
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED
 from fairseq_plugins.fairseq_program import words_of
@@ -27,7 +28,7 @@ def train(
     jobs: Jobs,
     say: Callable[[str], None] = print,
     seconds: float = 0,
-    planned: Optional[Planned] = None,
+    planned: Planned | None = None,
 ) -> bool:
     """Train or resume, unless the training is finished; returns whether anything was trained.
 
@@ -102,12 +103,12 @@ def train(
 
 def _run(
     todo: Plan,
-    command: List[str],
+    command: list[str],
     jobs: Jobs,
     log: Path,
     on_line: Callable[[str], None],
-    lock: Optional[IO[str]] = None,
-    planned: Optional[Planned] = None,
+    lock: IO[str] | None = None,
+    planned: Planned | None = None,
 ) -> int:
     """Run a command of the plan: in the process that planned it, or in a new one."""
     if planned is not None:
@@ -133,8 +134,8 @@ class _Rehearsal:
     """
 
     def __init__(self) -> None:
-        self.told: List[str] = []
-        self.times: List[Tuple[float, int]] = []
+        self.told: list[str] = []
+        self.times: list[tuple[float, int]] = []
         self.per_epoch = 0
 
     def line(self, text: str) -> None:
@@ -181,7 +182,7 @@ def rehearse(
     todo: Plan,
     jobs: Jobs,
     say: Callable[[str], None] = print,
-    planned: Optional[Planned] = None,
+    planned: Planned | None = None,
 ) -> None:
     """Describe what `train` would do, and make some updates in a temporary folder to estimate the
     time.

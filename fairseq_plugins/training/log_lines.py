@@ -2,7 +2,7 @@
 
 import re
 import time
-from typing import Callable, Optional, Tuple
+from collections.abc import Callable
 
 RESUMED = re.compile(r"Loaded checkpoint (?P<path>.*) \(epoch .* @ (?P<update>\d+) updates")
 RECOVERED = re.compile(r"\S+ is (?:missing|damaged).*: resuming from the newest intact one.*")
@@ -30,7 +30,7 @@ class Progress:
     ):
         self.say, self.updates, self.seconds = say, updates, seconds
         self.until = time.monotonic() + 3600 * hours if hours else float("inf")
-        self.first: Optional[Tuple[float, int]] = None
+        self.first: tuple[float, int] | None = None
         self.said = -float("inf")
         self.goal = f"/{updates:,}" if updates else ""
 

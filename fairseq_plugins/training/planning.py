@@ -10,9 +10,9 @@ import argparse
 import contextlib
 import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
 
 import torch
 
@@ -69,7 +69,7 @@ def check_shared_dictionary(data: Path) -> None:
         )
 
 
-def count_processes(asked: Optional[int], on_cpu: bool) -> int:
+def count_processes(asked: int | None, on_cpu: bool) -> int:
     gpus = 0 if on_cpu else torch.cuda.device_count()
     processes = (gpus or 1) if asked is None else asked
     check_range("--processes", processes, 1)
@@ -83,7 +83,7 @@ def count_processes(asked: Optional[int], on_cpu: bool) -> int:
 
 def share_batch(
     request: Request, given: argparse.Namespace, whole: Batch, on_cpu: bool
-) -> Tuple[int, Batch, List[str]]:
+) -> tuple[int, Batch, list[str]]:
     """The processes of this machine, and the batch of each.
 
     Without --processes, one per GPU; fewer if the batch cannot be shared by so many, or the longest
@@ -117,7 +117,7 @@ def is_translation(given: argparse.Namespace) -> bool:
     return str(given.task).startswith("translation")
 
 
-def limits_of(given: argparse.Namespace) -> Optional[lengths.Limits]:
+def limits_of(given: argparse.Namespace) -> lengths.Limits | None:
     """The longest source and target; None if no option limits them."""
     names = ("max_source_positions", "max_target_positions")
     if is_translation(given):
@@ -127,7 +127,7 @@ def limits_of(given: argparse.Namespace) -> Optional[lengths.Limits]:
     return lengths.Limits(most, most) if most else None
 
 
-def tell_left_out(data: Path, given: argparse.Namespace) -> List[str]:
+def tell_left_out(data: Path, given: argparse.Namespace) -> list[str]:
     """One line per subset with pairs that fairseq's translation task skips."""
     limits = limits_of(given)
     if limits is None or not is_translation(given):
@@ -168,7 +168,7 @@ def check_lengths(
         batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
 
 
-def resuming(words: Sequence[str], begin: str, run: Run) -> List[str]:
+def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
     """The words without options that would restart a training whose folder has checkpoints.
 
     fairseq reads a --restore-file of another folder at every start, which would restart on a rerun.
@@ -181,7 +181,7 @@ def resuming(words: Sequence[str], begin: str, run: Run) -> List[str]:
     return [*kept, "--restore-file", "checkpoint_last.pt"]
 
 
-def launcher(request: Request, processes: int) -> List[str]:
+def launcher(request: Request, processes: int) -> list[str]:
     """The command that starts the processes of this machine."""
     if processes * request.nodes == 1:
         return [sys.executable, *words_of("train")]
@@ -194,7 +194,7 @@ def launcher(request: Request, processes: int) -> List[str]:
     ]  # fmt: skip
 
 
-def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
+def bleu_options(data: Path, words: Sequence[str]) -> list[str]:
     """The option for --eval-bleu that joins the data's subwords; it overrides the recipe."""
     if "--eval-bleu" not in words:
         return []
@@ -202,7 +202,7 @@ def bleu_options(data: Path, words: Sequence[str]) -> List[str]:
     return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
 
 
-def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
+def parse_options(request: Request) -> tuple[list[str], argparse.Namespace]:
     """The data and all options of a training as words for fairseq-train, and their parsed values.
 
     Raises:
@@ -241,7 +241,7 @@ def parse_options(request: Request) -> Tuple[List[str], argparse.Namespace]:
     return words, given
 
 
-def batch_options(given: argparse.Namespace, batch: Batch) -> List[str]:
+def batch_options(given: argparse.Namespace, batch: Batch) -> list[str]:
     """The options for the batch of one process; that of validation shrinks with an equal one."""
     words = ["--update-freq", str(batch.update_freq)]
     for name in ("max_tokens", "batch_size"):
@@ -264,7 +264,7 @@ def advice_to_go_on(given: argparse.Namespace) -> str:
     return f"train longer with {', or '.join(ways)}"
 
 
-def ends(given: argparse.Namespace) -> List[str]:
+def ends(given: argparse.Namespace) -> list[str]:
     """One line with the options that end the training, if any."""
     limits = {name: getattr(given, name) for name in ("max_update", "max_epoch", "stop_time_hours")}
     told = [f"{flag(name)} {value:,g}" for name, value in limits.items() if value > 0]
@@ -272,8 +272,8 @@ def ends(given: argparse.Namespace) -> List[str]:
 
 
 def keep_loss(
-    request: Request, words: List[str], given: argparse.Namespace
-) -> Tuple[List[str], argparse.Namespace]:
+    request: Request, words: list[str], given: argparse.Namespace
+) -> tuple[list[str], argparse.Namespace]:
     """The words and options with fairseq's own loss where the training began with it.
 
     Recipes of earlier versions had it; the fused one, which they have now, equals it.
@@ -289,10 +289,10 @@ def records(
     request: Request,
     words: Sequence[str],
     given: argparse.Namespace,
-    begun: Optional[bool],
+    begun: bool | None,
     half: bool,
     processes: int,
-) -> List[str]:
+) -> list[str]:
     """The options that record the steps of a translator or summarizer on one GPU, and load for it.
 
     Elsewhere nothing is recorded without --cuda-graphs. A training goes on as it began: dropout
@@ -302,7 +302,7 @@ def records(
         begun: whether the training that resumes began so; None for a new one.
         half: whether a GPU trains in half precision.
     """
-    found: List[str] = []
+    found: list[str] = []
     if not given.cuda_graphs:
         if request.eager or not half or processes > 1:
             return []

@@ -1,7 +1,6 @@
 """The precision of a training: from the machine, the user or the run that is resumed."""
 
 import argparse
-from typing import List, Optional
 
 from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
@@ -18,9 +17,9 @@ def choose(
     asked: str,
     given: argparse.Namespace,
     on_cpu: bool,
-    before: Optional[str] = None,
+    before: str | None = None,
     finished: bool = False,
-) -> List[str]:
+) -> list[str]:
     """The precision flag for fairseq-train; empty if the options already have one.
 
     Args:

@@ -15,10 +15,11 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Optional, Sequence
+from typing import IO
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.processor import available_threads
@@ -63,7 +64,7 @@ class Planned:
             raise answer
         self.plan: Plan = answer
 
-    def begin(self, words: Sequence[str], held: Optional[IO[str]]) -> None:
+    def begin(self, words: Sequence[str], held: IO[str] | None) -> None:
         """Let the process train with these arguments and hold this lock."""
         self.connection.send((list(words), held is not None))
         if held is not None:

@@ -10,8 +10,9 @@ import contextlib
 import difflib
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any
 
 import yaml
 
@@ -32,7 +33,7 @@ ALIASES = {
 }  # fmt: skip
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """The names of the package's recipes; broken files are skipped."""
     found = []
     for path in FOLDER.glob("*/*.yaml"):
@@ -41,7 +42,7 @@ def names() -> List[str]:
     return sorted(found)
 
 
-def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
+def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
     """A recipe or settings file: a path, or the name of one in `beside` or in the package.
 
     Raises:
@@ -64,7 +65,7 @@ def find(name: Union[str, Path], beside: Sequence[Path] = ()) -> Path:
     )
 
 
-def _look_up(name: Any, beside: Sequence[Path]) -> Optional[Path]:
+def _look_up(name: Any, beside: Sequence[Path]) -> Path | None:
     """The YAML file of a name in `beside` or in the package, or None."""
     for folder in _places(beside):
         found = folder / f"{name}.yaml"
@@ -79,7 +80,7 @@ def _places(beside: Sequence[Path]) -> Iterator[Path]:
         yield from (folder, folder / SETTINGS)
 
 
-def folders(recipe: Path) -> List[Path]:
+def folders(recipe: Path) -> list[Path]:
     """Folders that settings names refer to: the recipe's own, and the package's for its task.
 
     Raises:
@@ -90,7 +91,7 @@ def folders(recipe: Path) -> List[Path]:
     return [recipe.parent, own] if own.is_dir() else [recipe.parent]
 
 
-def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
+def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
     """The options of a YAML file and of its `defaults`, by the names of the command line.
 
     Args:
@@ -110,7 +111,7 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
         raise ConfigurationError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(groups, dict) or not isinstance(groups.get("defaults", []), list):
         raise ConfigurationError(f"{path}: give groups of options, such as 'optimization:'")
-    options: Dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for other in groups.pop("defaults", []):
         if other != "_self_":
             found = _look_up(other, [path.parent])
@@ -133,12 +134,12 @@ def read(path: Path, of: Sequence[Path] = ()) -> Dict[str, Any]:
     return options
 
 
-def words(options: Dict[str, Any]) -> List[str]:
+def words(options: dict[str, Any]) -> list[str]:
     """Options as arguments of fairseq's command line.
 
     null omits an option; a tuple holds its words unchanged.
     """
-    found: List[str] = []
+    found: list[str] = []
     for name, value in options.items():
         option = flag(name)
         if value is None or value == "???":  # ???: hydra's "give this"
@@ -153,13 +154,13 @@ def words(options: Dict[str, Any]) -> List[str]:
     return found
 
 
-def by_name(command_line: Sequence[str]) -> Dict[str, Any]:
+def by_name(command_line: Sequence[str]) -> dict[str, Any]:
     """Options of a command line by their names, each as a tuple of its words.
 
     >>> by_name(["--bf16", "--lr=1", "-a", "transformer_ftc"])
     {'bf16': ('--bf16',), 'lr': ('--lr=1',), 'arch': ('-a', 'transformer_ftc')}
     """
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     name = ""  # for words before the first option, which fairseq refuses
     for word in command_line:
         if re.match("--?[a-zA-Z]", word):  # not a negative number
@@ -170,7 +171,7 @@ def by_name(command_line: Sequence[str]) -> Dict[str, Any]:
     return found
 
 
-def merge(paths: Sequence[Path]) -> Dict[str, Any]:
+def merge(paths: Sequence[Path]) -> dict[str, Any]:
     """The options of several files by name; later files win.
 
     A file that is not YAML holds options as in a shell, with # for comments. Their values are
@@ -179,7 +180,7 @@ def merge(paths: Sequence[Path]) -> Dict[str, Any]:
     Raises:
         ConfigurationError: a file cannot be read.
     """
-    options: Dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for path in paths:
         if path.suffix in (".yaml", ".yml"):
             later = read(path)
@@ -192,6 +193,6 @@ def merge(paths: Sequence[Path]) -> Dict[str, Any]:
     return options
 
 
-def arguments(paths: Sequence[Path]) -> List[str]:
+def arguments(paths: Sequence[Path]) -> list[str]:
     """The arguments from several files, as `merge` reads them."""
     return words(merge(paths))

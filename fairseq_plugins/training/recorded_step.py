@@ -9,7 +9,8 @@ flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is
 import gc
 import logging
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import options
@@ -91,11 +92,11 @@ class RecordedStep:
         self.scratch = torch.zeros_like(flat.gradient)
         self.pieces = views(self.scratch, self.parameters)
         self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
-        self.recordings: Dict[Shape, Recording] = {}
+        self.recordings: dict[Shape, Recording] = {}
         self.most = MOST
-        self.names: List[str] = []  # names of the sums
+        self.names: list[str] = []  # names of the sums
 
-    def __call__(self, rows: Rows, count: bool = True) -> Tuple[Tensor, int, Dict[str, Any]]:
+    def __call__(self, rows: Rows, count: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """One batch.
 
         Args:
@@ -124,7 +125,7 @@ class RecordedStep:
             self.flat.gradient.copy_(before)
         metrics.log_scalar("replayed", 100.0 * (recording is not None), round=1, priority=850)
         size = rows.sentences if self.criterion.sentence_avg else rows.tokens
-        log: Dict[str, Any] = dict(zip(self.names, sums.unbind()))
+        log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
         log.update(ntokens=rows.tokens, nsentences=rows.sentences, sample_size=size)
         if self.flat.reduce is None:  # several processes sum these on the device
             self.flat.pending.append((log, self.names, sums))
@@ -160,7 +161,7 @@ class RecordedStep:
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
         return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
 
-    def record(self, rows: Rows) -> Optional[Recording]:
+    def record(self, rows: Rows) -> Recording | None:
         """Record the step of a shape; None if that fails, and then nothing else is recorded."""
         before = self.flat.gradient.clone()
         # random numbers must not depend on whether this shape was recorded earlier
@@ -225,7 +226,7 @@ def install() -> None:
         ignore_grad: bool = False,
         **kwargs: Any,
     ) -> Any:
-        step: Optional[RecordedStep] = getattr(optimizer, "recorded_step", None)
+        step: RecordedStep | None = getattr(optimizer, "recorded_step", None)
         if step is None:
             arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
             return original(self, *arguments, **kwargs)
@@ -235,7 +236,7 @@ def install() -> None:
         return step(rows, not ignore_grad)
 
 
-def prepare(trainer: Trainer) -> Optional[RecordedStep]:
+def prepare(trainer: Trainer) -> RecordedStep | None:
     """The recorded step of a trainer; None, after one line with the reason, if there is none."""
     if hasattr(trainer.optimizer, "recorded_step"):
         return trainer.optimizer.recorded_step
@@ -246,7 +247,7 @@ def prepare(trainer: Trainer) -> Optional[RecordedStep]:
         return None
     model = trainer.get_model()
     group = trainer.data_parallel_process_group
-    reduce: Optional[Callable[[Tensor], None]] = None
+    reduce: Callable[[Tensor], None] | None = None
     if trainer.data_parallel_world_size > 1:
 
         def reduce(gradient: Tensor) -> None:

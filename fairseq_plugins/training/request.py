@@ -1,8 +1,9 @@
 """What to train, and the plan. Nothing here needs torch or fairseq."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.run_folder import Run
 
@@ -14,16 +15,16 @@ class Request(NamedTuple):
 
     recipe: Path
     data: Path
-    save_dir: Optional[Path] = None  # None: runs/NAME in the current folder
+    save_dir: Path | None = None  # None: runs/NAME in the current folder
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
-    processes: Optional[int] = None  # None: one per GPU
-    tokens_per_process: Optional[int] = None
+    processes: int | None = None  # None: one per GPU
+    tokens_per_process: int | None = None
     nodes: int = 1
-    rendezvous: Optional[str] = None
+    rendezvous: str | None = None
     precision: str = "auto"
     cpu: bool = False
-    threads: Optional[int] = None  # per process on a CPU; None: the processes share the cores
+    threads: int | None = None  # per process on a CPU; None: the processes share the cores
     user_dir: Path = PLUGIN
     eager: bool = False  # launch the kernels of a step on a GPU one by one
     dry_run: bool = False  # only report what would be done
@@ -41,15 +42,15 @@ class Plan(NamedTuple):
     """The command to run, and the settings it results from."""
 
     name: str
-    command: List[str]
+    command: list[str]
     save_dir: Path
-    summary: List[str]
-    settings: Dict[str, Any]  # everything that affects the result
-    end: Dict[str, Any]  # what ends the training
+    summary: list[str]
+    settings: dict[str, Any]  # everything that affects the result
+    end: dict[str, Any]  # what ends the training
     longer: str  # how to train longer, for a message
     saves: bool  # whether it writes checkpoints
     given: argparse.Namespace  # options parsed by fairseq-train; not sent by `process`
-    threads: Optional[int]  # per process; None leaves the choice to torch
+    threads: int | None  # per process; None leaves the choice to torch
     nodes: int
 
     @property

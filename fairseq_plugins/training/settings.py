@@ -6,8 +6,9 @@ import json
 import re
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Sequence
+from typing import Any
 from unittest import mock
 
 from fairseq import options
@@ -96,7 +97,7 @@ def fingerprint_of_tokens(data: Path, *splits: str) -> str:
     return content.hexdigest()
 
 
-def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> Dict[str, Any]:
+def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> dict[str, Any]:
     """Every setting that the result of a training depends on, as JSON values.
 
     The initial checkpoint is stored relative to `save_dir` if it lies there, so that the folder can
@@ -143,6 +144,6 @@ def precision_of(given: argparse.Namespace, flags: Sequence[str]) -> str:
     return [*chosen, *(flag.lstrip("-") for flag in flags), "fp32"][0]
 
 
-def end_of(args: argparse.Namespace) -> Dict[str, Any]:
+def end_of(args: argparse.Namespace) -> dict[str, Any]:
     """The options that determine when the training ends."""
     return {name: getattr(args, name) for name in END}

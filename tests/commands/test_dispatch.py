@@ -103,8 +103,7 @@ def test_a_locale_without_the_letters_ends_no_command(tmp_path):
         [sys.executable, "-m", "fairseq_plugins", *words],
         cwd=tmp_path,
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     assert b"gr\\xf6\\xdfe" in done.stdout and b"is ready for training" in done.stdout

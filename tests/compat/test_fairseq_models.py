@@ -305,7 +305,7 @@ def trained(data):
         if name not in done:
             kind, words, _, _ = CASES[name]
             for other in re.findall(r"\{(\w+)\}", words):
-                words = words.replace("{%s}" % other, str(train(other)))
+                words = words.replace(f"{{{other}}}", str(train(other)))
             folder = data / "runs" / name.replace(" ", "_")
             place = [] if kind is None else [data / kind]
             run_cli("train", *place, *words.split(), *TRAINING, "--save-dir", folder)

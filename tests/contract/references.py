@@ -4,7 +4,8 @@ Which equation is meant is read from the options, never from the module, so that
 not arrive makes a difference.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from tests.reference.multi_head import heads_of, joined
 from tests.reference.performer import performer
 from tests.reference.poolingformer import first_level, second_level
 
-Options = Dict[str, Any]
+Options = dict[str, Any]
 
 
 class Reference(NamedTuple):
@@ -37,13 +38,13 @@ class Reference(NamedTuple):
     """
 
     rows: Callable[..., Tensor]
-    outputs: Tuple[float, float]
+    outputs: tuple[float, float]
     options: Sequence[Options] = ({},)
-    forms: Dict[str, Callable[[nn.Module], None]] = {"only": lambda module: None}
-    scores: Tuple[float, float] = (0.5, 2.0)
+    forms: dict[str, Callable[[nn.Module], None]] = {"only": lambda module: None}
+    scores: tuple[float, float] = (0.5, 2.0)
 
 
-def weights(*layers: nn.Module) -> List[Tensor]:
+def weights(*layers: nn.Module) -> list[Tensor]:
     """The weight and the bias of each layer, zeros where it has none."""
     found = []
     for layer in layers:
@@ -200,7 +201,7 @@ def set_chunked(chunked: bool) -> Callable[[nn.Module], None]:
     return force
 
 
-MIXERS: Dict[str, Reference] = {
+MIXERS: dict[str, Reference] = {
     "softmax": Reference(softmax_rows, (0.1, 0.2)),
     "linear": Reference(linear_rows, (0.08, 0.2)),
     "performer": Reference(performer_rows, (0.1, 0.25), options=[{"features": 12}]),
@@ -251,7 +252,7 @@ MIXERS: Dict[str, Reference] = {
         scores=(0.1, 1.0),  # of one vector a position, with variance 1 / (2 s)
     ),
 }
-FEED_FORWARDS: Dict[str, Reference] = {
+FEED_FORWARDS: dict[str, Reference] = {
     "standard": Reference(standard_rows, (0.15, 0.4)),
     "low_dimensional": Reference(low_dimensional_rows, (0.15, 0.4)),
     "switch": Reference(switch_rows, (0.08, 0.25), options=[{"experts": 3, "capacity_factor": 0}]),

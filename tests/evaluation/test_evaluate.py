@@ -468,7 +468,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     words = [data, fresh_run, "--last", "2", "--split", "valid", "--cpu", "--", "--max-len-b", "5"]
     done = subprocess.run(
         ["bash", str(ROOT / "scripts" / "plugin.sh"), "evaluate", *map(str, words)],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+        env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 4 and "valid: 100%" in done.stderr

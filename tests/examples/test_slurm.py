@@ -35,7 +35,7 @@ def test_slurm(tmp_path, nodes):
         return subprocess.run(
             ["bash", str(shutil.copy(str(TRANSLATION / "slurm.sbatch"), str(tmp_path))), *words],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True,
+            text=True,
         )  # fmt: skip
 
     done = submit("transformer_ftc", "some data", "--", "--seed", "2")

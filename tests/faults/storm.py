@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, run_cli, write_toy_text
 from tests.faults.training import (
@@ -45,7 +46,7 @@ SENTENCES = {"train": 60, "valid": 6, "test": 5}
 EPOCHS = 3
 
 # one of each line
-OPTIONS: List[List[List[Any]]] = [
+OPTIONS: list[list[list[Any]]] = [
     [
         ["--arch", "transformer"],
         ["--arch", "transformer_ftc", "--encoder-blocks", "1,1"],
@@ -132,7 +133,7 @@ class Trial:
             raise Lost(f"without a fault, how often sentences were seen: {wrong}")
         return True
 
-    def start(self, kill: Optional[Killed] = None) -> Run:
+    def start(self, kill: Killed | None = None) -> Run:
         return train(self.words, self.save_dir, self.processes, kill, self.records[1])
 
     def killed(self) -> Run:
@@ -164,7 +165,7 @@ class Trial:
             raise Lost("other sentences were seen")
         return "survived"
 
-    def checkpoints(self) -> Dict[str, bytes]:
+    def checkpoints(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in self.save_dir.glob("*.pt")}
 
 
@@ -225,14 +226,14 @@ FAULTS: Sequence[Callable[[Trial], Counter]] = (
 def prepare(folder: Path) -> Path:
     """A corpus of random words, prepared."""
     write_toy_text(folder / "raw", SENTENCES)
-    words: List[Any] = ["--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
+    words: list[Any] = ["--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
     for split in SENTENCES:
         words += [f"--{split}pref", folder / "raw" / split]
     run_cli("preprocess", *words, "--destdir", folder / "bin")
     return folder / "bin"
 
 
-def storm(seconds: float, seed: int, first: int = 0, trials: Optional[int] = None) -> Counter:
+def storm(seconds: float, seed: int, first: int = 0, trials: int | None = None) -> Counter:
     """Run trials from number `first` on; returns how many faults were tried and what they did."""
     counts: Counter = Counter()
     with tempfile.TemporaryDirectory() as temporary:

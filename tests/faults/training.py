@@ -18,8 +18,9 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -49,7 +50,7 @@ class Killed(NamedTuple):
 class Run(NamedTuple):
     """What one start of a training came to."""
 
-    status: List[int]  # of each process, as waitpid tells: 0, or 9 for one that was killed
+    status: list[int]  # of each process, as waitpid tells: 0, or 9 for one that was killed
     output: str  # of the first process that ended with an error, else of rank 0
 
 
@@ -57,9 +58,9 @@ def train(
     words: Sequence[Any],
     save_dir: Path,
     processes: int = 1,
-    kill: Optional[Killed] = None,
-    record: Optional[Path] = None,
-    file_size: Optional[int] = None,
+    kill: Killed | None = None,
+    record: Path | None = None,
+    file_size: int | None = None,
 ) -> Run:
     """Run fairseq-train in processes of their own, and kill one of them if asked.
 
@@ -91,7 +92,7 @@ def train(
 
 
 @functools.lru_cache(maxsize=1)
-def _configuration(words: Tuple[str, ...]) -> Any:
+def _configuration(words: tuple[str, ...]) -> Any:
     """The options as fairseq-train reads them; of a training that is started again, once."""
     argv = ["fairseq-train", *words, "--user-dir", str(USER_DIR), "--num-workers", "0"]
     with mock.patch.object(sys, "argv", argv):
@@ -103,10 +104,10 @@ def _configuration(words: Tuple[str, ...]) -> Any:
 def _be_a_process(
     cfg: Any,
     rank: int,
-    kill: Optional[Killed],
-    record: Optional[Path],
+    kill: Killed | None,
+    record: Path | None,
     output: Path,
-    file_size: Optional[int],
+    file_size: int | None,
 ) -> None:
     """Train, and end this process."""
     epoch = 0
@@ -117,7 +118,7 @@ def _be_a_process(
         epoch = number
         begin(self, number)
 
-    def train_step(self: Trainer, samples: List[Any], raise_oom: bool = False) -> Any:
+    def train_step(self: Trainer, samples: list[Any], raise_oom: bool = False) -> Any:
         update = self.get_num_updates()
         if kill is not None and (update, rank) == kill[:2]:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -170,9 +171,9 @@ def _full_disk(file_size: int) -> Any:
     return stack
 
 
-def _wait(children: List[int], kill: Optional[Killed]) -> List[int]:
+def _wait(children: list[int], kill: Killed | None) -> list[int]:
     """The status of each; once one has failed the others, who wait for it, are killed."""
-    status: Dict[int, int] = {}
+    status: dict[int, int] = {}
     begun = time.monotonic()
     while len(status) < len(children):
         for child in set(children) - set(status):
@@ -191,38 +192,38 @@ def _wait(children: List[int], kill: Optional[Killed]) -> List[int]:
     return [status[child] for child in children]
 
 
-def seen(record: Path) -> Dict[int, List[int]]:
+def seen(record: Path) -> dict[int, list[int]]:
     """For each epoch the sentences that led to the parameters at the end, in order.
 
     What was trained after the last checkpoint before a kill was lost with it, and done again.
     """
-    of_update: Dict[Any, Any] = {}
+    of_update: dict[Any, Any] = {}
     for path in sorted(record.iterdir()):
         for line in path.read_text().splitlines():
             update, epoch, ids = json.loads(line)
             of_update[path.name, update] = epoch, ids
-    sentences: Dict[int, List[int]] = {}
+    sentences: dict[int, list[int]] = {}
     for key in sorted(of_update):
         epoch, ids = of_update[key]
         sentences.setdefault(epoch, []).extend(ids)
     return sentences
 
 
-def not_once(sentences: Sequence[int], total: int) -> Dict[int, int]:
+def not_once(sentences: Sequence[int], total: int) -> dict[int, int]:
     """How often each of `total` sentences was seen, unless it was once."""
     count = Counter(sentences)
     return {i: count[i] for i in range(total) if count[i] != 1}
 
 
-def load(save_dir: Path, name: str = "checkpoint_last.pt") -> Dict[str, Any]:
+def load(save_dir: Path, name: str = "checkpoint_last.pt") -> dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(save_dir / name))
 
 
-def updates(state: Dict[str, Any]) -> int:
+def updates(state: dict[str, Any]) -> int:
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def difference(one: Dict[str, Any], other: Dict[str, Any]) -> str:
+def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     """The first difference to the bit between two checkpoints; empty if there is none."""
     if updates(one) != updates(other):
         return f"{updates(one)} updates, and {updates(other)}"
@@ -253,7 +254,7 @@ def _difference(one: Any, other: Any, name: str) -> str:
 
 
 def _change(change: Callable[[bytearray, random.Random], bytes]) -> Callable[..., None]:
-    def damage(path: Path, generator: Optional[random.Random] = None) -> None:
+    def damage(path: Path, generator: random.Random | None = None) -> None:
         path.write_bytes(change(bytearray(path.read_bytes()), generator or random.Random(1)))
 
     return damage
@@ -269,7 +270,7 @@ def _zero(content: bytearray, start: int, length: int) -> bytes:
     return bytes(content)
 
 
-DAMAGE: Dict[str, Callable[..., None]] = {
+DAMAGE: dict[str, Callable[..., None]] = {
     "empty": _change(lambda content, generator: b""),
     "cut": _change(lambda content, generator: bytes(content[: generator.randrange(len(content))])),
     "zeroed head": _change(lambda content, generator: _zero(content, 0, 4096)),

@@ -1,7 +1,8 @@
 """Tiny models built as fairseq's command line builds them, and batches for them."""
 
 import sys
-from typing import Any, Callable, List, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -103,11 +104,11 @@ def uninitialised(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def tiny_words() -> List[str]:
+def tiny_words() -> list[str]:
     return list(TINY)
 
 
-def drop_mscffn(words: List[str]) -> List[str]:
+def drop_mscffn(words: list[str]) -> list[str]:
     """Without the options that fairseq's own `transformer` does not know."""
     kept = list(words)
     for option in ("--mscffn-subspaces", "--mscffn-expansion"):

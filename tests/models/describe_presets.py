@@ -6,14 +6,15 @@
 import hashlib
 import json
 from argparse import Namespace
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 # names of 0.1.0 for what is named otherwise now
 OLD_NAMES = ((".ffn.", ".fc1."),)
 
 
-def build(arch: str) -> Tuple[Namespace, Any]:
+def build(arch: str) -> tuple[Namespace, Any]:
     """The options of a preset, completed, and its model."""
     from fairseq.data import Dictionary
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -24,7 +25,7 @@ def build(arch: str) -> Tuple[Namespace, Any]:
     return args, ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
-def describe(args: Namespace, model: Any, options: Sequence[str]) -> Dict[str, Any]:
+def describe(args: Namespace, model: Any, options: Sequence[str]) -> dict[str, Any]:
     """Counts and digests of a model's parameters, in their order, and of some options."""
     parameters = [(old_name(n), list(p.shape)) for n, p in model.named_parameters()]
     state = [old_name(name) for name in model.state_dict()]
@@ -42,7 +43,7 @@ def old_name(name: str) -> str:
     return name
 
 
-def digest(value: List[Any]) -> str:
+def digest(value: list[Any]) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 

@@ -7,7 +7,7 @@ import argparse
 import random
 import traceback
 from collections import Counter
-from typing import Any, List, Tuple
+from typing import Any
 
 import torch
 
@@ -43,7 +43,7 @@ BASE = (
 ARCHITECTURES = ("transformer_ftc", "fastformer_encoder", "mscffn_transformer")
 
 
-def all_options() -> List[argparse.Action]:
+def all_options() -> list[argparse.Action]:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     parser = argparse.ArgumentParser()
@@ -51,7 +51,7 @@ def all_options() -> List[argparse.Action]:
     return [a for a in parser._actions if a.option_strings[-1] not in LEFT_OUT]
 
 
-def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
+def draw(generator: random.Random, options: list[argparse.Action]) -> list[str]:
     """Words of a command line: a tiny model, and up to five of its options changed."""
     words = ["--arch", generator.choice(ARCHITECTURES), *BASE]
     for option in generator.sample(options, generator.randint(1, 5)):
@@ -65,7 +65,7 @@ def draw(generator: random.Random, options: List[argparse.Action]) -> List[str]:
             words += [name]
             continue
         if name in WORDS:
-            values: Tuple[Any, ...] = WORDS[name]
+            values: tuple[Any, ...] = WORDS[name]
         elif option.choices:
             values = (*option.choices, "unknown")
         else:
@@ -86,7 +86,7 @@ def step(model: Any) -> None:
     model.eval()(**words)
 
 
-def outcome(parse: Any, words: List[str]) -> str:
+def outcome(parse: Any, words: list[str]) -> str:
     """What became of one command line: "ran", "refused", or a traceback."""
     try:
         setup = parse(*words)
@@ -104,7 +104,7 @@ def outcome(parse: Any, words: List[str]) -> str:
         return traceback.format_exc()
 
 
-def try_many(parse: Any, count: int, seed: int) -> Tuple[Counter, List[str]]:
+def try_many(parse: Any, count: int, seed: int) -> tuple[Counter, list[str]]:
     """Counts of the outcomes, and the words and traceback of each fault."""
     generator, options = random.Random(seed), all_options()
     counts: Counter = Counter(tried=count, ran=0, refused=0, traceback=0)

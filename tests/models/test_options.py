@@ -3,7 +3,6 @@
 import ast
 import re
 from argparse import Namespace
-from typing import Optional
 
 import pytest
 import torch
@@ -191,7 +190,7 @@ def test_every_number_declares_a_range():
 
     own_check = {"mscffn_subspaces"}  # names the numbers that fit all layers
     for name, declared in plugin_options():
-        if declared.type in (int, float, Optional[int], Optional[float]):
+        if declared.type in (int, float, int | None, float | None):
             assert name in own_check or declared.metadata["least"] is not None, name
 
 

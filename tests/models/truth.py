@@ -4,7 +4,7 @@ What is to be computed is read from the command line, never from the model, so t
 does not arrive makes a difference.
 """
 
-from typing import Callable, Dict, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ DEFAULTS = {
 }
 
 
-def choices_of(words: Sequence[str]) -> Dict[str, str]:
+def choices_of(words: Sequence[str]) -> dict[str, str]:
     """`--option value` pairs; flags get "yes"; a later option wins."""
     choices = dict(DEFAULTS)
     following = list(words[1:]) + ["--"]
@@ -44,19 +44,19 @@ def standard_of(fc1: nn.Module, fc2: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: feed_forward.standard(x, *weights(fc1, fc2))
 
 
-def options_of(name: str, choices: Dict[str, str]) -> Dict[str, str]:
+def options_of(name: str, choices: dict[str, str]) -> dict[str, str]:
     """A part's own options, without its name."""
     start = name + "-"
     return {key[len(start) :]: value for key, value in choices.items() if key.startswith(start)}
 
 
-def mixer_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor, Tensor], Tensor]:
+def mixer_of(module: nn.Module, choices: dict[str, str]) -> Callable[[Tensor, Tensor], Tensor]:
     name = choices["encoder-token-mixer"]
     options = options_of(name, choices)
     return lambda x, memory: references.MIXERS[name].rows(module, HEADS, options, x, memory)
 
 
-def ffn_of(module: nn.Module, name: str, choices: Dict[str, str]) -> Callable[[Tensor], Tensor]:
+def ffn_of(module: nn.Module, name: str, choices: dict[str, str]) -> Callable[[Tensor], Tensor]:
     options = options_of(name, choices)
     return lambda x: references.FEED_FORWARDS[name].rows(module, options, x)
 
@@ -65,7 +65,7 @@ def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: layer_norm(x, *weights(module))
 
 
-def pool_of(module: nn.Module, choices: Dict[str, str]) -> Callable[[Tensor], Tensor]:
+def pool_of(module: nn.Module, choices: dict[str, str]) -> Callable[[Tensor], Tensor]:
     time_window, feature_window = int(choices["time-window"]), int(choices["feature-window"])
     linear: Sequence[Tensor] = []
     if choices["feature-pooling"] == "linear" and feature_window > 1:

@@ -3,7 +3,7 @@
 Prints name, limit and use of shared memory.
 """
 
-from typing import Any, Dict
+from typing import Any
 
 import torch
 from triton.backends.compiler import GPUTarget
@@ -38,7 +38,7 @@ def type_of(module: Any, kernel: Any, argument: str) -> str:
     return {"seed": "*i64", "starts": "*i64", "mask": "*i1"}.get(argument, "*bf16")
 
 
-def shared_memory(module: Any, name: str, blocks: Dict[str, int], gpu: int) -> int:
+def shared_memory(module: Any, name: str, blocks: dict[str, int], gpu: int) -> int:
     kernel = getattr(module, name)
     constants = {each: value for each, value in blocks.items() if each in kernel.arg_names}
     signature = {
@@ -68,7 +68,7 @@ def main() -> None:
     for gpu, limit in SHARED_MEMORY.items():
 
         def report(
-            module: Any, name: str, blocks: Dict[str, int], label: str, gpu: int = gpu
+            module: Any, name: str, blocks: dict[str, int], label: str, gpu: int = gpu
         ) -> None:
             used = shared_memory(module, name, blocks, gpu)
             kind = module.__name__.split(".")[-1]

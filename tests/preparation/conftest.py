@@ -3,7 +3,7 @@
 import io
 import tarfile
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import pytest
 
@@ -14,9 +14,9 @@ class Archive(NamedTuple):
     """A small de-en.tgz and what must come of it."""
 
     path: Path
-    kept: List[Tuple[str, str]]  # training pairs, tokenised, in order, valid among them
-    dropped: Dict[str, int]
-    test: List[Tuple[str, str]]  # tokenised
+    kept: list[tuple[str, str]]  # training pairs, tokenised, in order, valid among them
+    dropped: dict[str, int]
+    test: list[tuple[str, str]]  # tokenised
 
     @property
     def pairs(self) -> str:
@@ -99,7 +99,7 @@ def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive
                 member = tarfile.TarInfo("de-en/" + name)
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
-    dropped: Dict[str, int] = {}
+    dropped: dict[str, int] = {}
     for _, _, reason in DROPPED:
         dropped[reason] = dropped.get(reason, 0) + 1
     return Archive(path, [pair[2:] for pair in train], dropped, [pair[2:] for pair in TEST])

@@ -1,13 +1,12 @@
 """Multi-head softmax attention (Vaswani et al.; Fastformer's equations 1 and 2)."""
 
 import math
-from typing import List
 
 import torch
 from torch import Tensor
 
 
-def softmax_of(scores: List[Tensor]) -> List[Tensor]:
+def softmax_of(scores: list[Tensor]) -> list[Tensor]:
     """Weights that sum to one, from the scores of the positions of one sentence."""
     largest = max(score.item() for score in scores)
     exponentials = [torch.exp(score - largest) for score in scores]

@@ -1,15 +1,13 @@
 """BigBird for one head (Zaheer et al. 2020, section 2)."""
 
-from typing import List
-
 from torch import Tensor
 
 from .multi_head import attend_all
 
 
-def sample(draws: List[int], items: List[int]) -> List[int]:
+def sample(draws: list[int], items: list[int]) -> list[int]:
     """len(draws) of the items without replacement, or all: Floyd's algorithm."""
-    chosen: List[int] = []
+    chosen: list[int] = []
     for step, draw in enumerate(draws):
         last = len(items) - len(draws) + step
         if last < 0:

@@ -1,17 +1,15 @@
 """Pooling between the blocks of an encoder, and the way back."""
 
-from typing import List, Optional
-
 import torch
 from torch import Tensor
 
 
-def windows(length: int, window: int) -> List[range]:
+def windows(length: int, window: int) -> list[range]:
     """Positions of each window, counted from the first; the last window may be short."""
     return [range(first, min(first + window, length)) for first in range(0, length, window)]
 
 
-def reduce(values: List[Tensor], kind: str) -> Tensor:
+def reduce(values: list[Tensor], kind: str) -> Tensor:
     """Elementwise mean, max or min of tensors; equal extremes share the gradient equally."""
     if kind == "mean":
         return sum(values) / len(values)  # type: ignore[return-value]
@@ -32,8 +30,8 @@ def pool_features(
     x: Tensor,
     window: int,
     kind: str,
-    weight: Optional[Tensor] = None,
-    bias: Optional[Tensor] = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """`T x C` to `T x C / window`; weight `C / window x C` and bias for kind "linear"."""
     columns = []

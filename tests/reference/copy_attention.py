@@ -1,13 +1,11 @@
 """Copying of the pointer-generator (See et al. 2017, equations 8 and 9)."""
 
-from typing import List
-
 import torch
 from torch import Tensor
 
 
 def copy_probabilities(
-    logits: Tensor, attention: Tensor, source: List[int], gate: Tensor
+    logits: Tensor, attention: Tensor, source: list[int], gate: Tensor
 ) -> Tensor:
     """Of one target token: `V` probabilities from `V` logits, `T` weights and the gate's sum."""
     generate = 1 / (1 + torch.exp(-gate))
@@ -21,8 +19,8 @@ def copy_probabilities(
 
 
 def divide_unknown(
-    probabilities: List[float], attention: List[float], source: List[int], unknown: int
-) -> List[float]:
+    probabilities: list[float], attention: list[float], source: list[int], unknown: int
+) -> list[float]:
     """Of one target token: the probability of <unk> is that of the source's unknown words.
 
     Args:
@@ -41,7 +39,7 @@ def divide_unknown(
     return known + [probabilities[unknown] * weight / sum(weights) for weight in weights]
 
 
-def go_on(attention: Tensor, source: List[int], previous: int, gate: Tensor) -> Tensor:
+def go_on(attention: Tensor, source: list[int], previous: int, gate: Tensor) -> Tensor:
     """Of one target token: the weights that also follow the word last written.
 
     Args:

@@ -1,6 +1,7 @@
 """A decoder layer for one sentence: the Transformer's, around any feed-forward network."""
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor

@@ -1,6 +1,7 @@
 """An encoder of blocks for one sentence (TransformerFTC, 3.2.1), around any mixer and FFN."""
 
-from typing import Callable, List, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ def identity(x: Tensor) -> Tensor:
 class Block(NamedTuple):
     """Layers of one size, and the pooling in front of them (identity in front of the first)."""
 
-    layers: List[Layer]
+    layers: list[Layer]
     pool: Rows = identity
 
 
@@ -52,7 +53,7 @@ def run_layer(layer: Layer, x: Tensor, pool: Rows, pre_norm: bool) -> Tensor:
 
 def encode(
     x: Tensor,
-    blocks: List[Block],
+    blocks: list[Block],
     time_window: int,
     feature_window: int,
     pre_norm: bool,

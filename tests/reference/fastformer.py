@@ -1,7 +1,6 @@
 """Additive attention: section 3.1 of Fastformer, its interactions (4.4) and its sharing (4.5)."""
 
 import math
-from typing import List
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch import Tensor
 from .attention import linear, softmax_of
 
 
-def project(row: Tensor, weight: Tensor, bias: Tensor, heads: int, shared: bool) -> List[Tensor]:
+def project(row: Tensor, weight: Tensor, bias: Tensor, heads: int, shared: bool) -> list[Tensor]:
     """The vector of each head, for one position.
 
     Not shared: weight `d x d_in`, head h owns rows `h s .. (h + 1) s`. Shared: one weight
@@ -60,7 +59,7 @@ def fastformer(
     keys = [project(row, key_weight, key_bias, heads, head_sharing) for row in memory]
     scale = math.sqrt(x.size(1) // heads)
 
-    interactions: List[List[Tensor]] = [[] for _ in values]
+    interactions: list[list[Tensor]] = [[] for _ in values]
     for h in range(heads):
         alpha = softmax_of([(query_score[h] * query[h]).sum() / scale for query in queries])
         global_query = sum(a * query[h] for a, query in zip(alpha, queries))

@@ -1,7 +1,7 @@
 """The standard feed-forward network, MSCFFN's for one sentence, and Switch's for one batch."""
 
 import math
-from typing import Callable, List, Optional, Tuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -60,11 +60,11 @@ def mscffn(
 
 
 def switch(
-    rows: List[Tensor],
+    rows: list[Tensor],
     router: Tensor,
-    experts: List[Callable[[Tensor], Tensor]],
-    capacity_factor: Optional[float] = None,
-) -> Tuple[Tensor, Tensor]:
+    experts: list[Callable[[Tensor], Tensor]],
+    capacity_factor: float | None = None,
+) -> tuple[Tensor, Tensor]:
     """Equations (1) to (6) of Switch for the M real positions of a batch, in their order.
 
     router: `N x d`; experts: each `1 x d` to `1 x d`; capacity_factor: None where nothing is

@@ -1,6 +1,6 @@
 """Flow attention for one head (Wu et al. 2022, equations 4 to 8)."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """Projections of several heads around the equation of one, and attention to chosen positions."""
 
 import math
-from typing import Callable, List, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from .attention import linear, softmax_of
 
 
-def heads_of(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> List[Tensor]:
+def heads_of(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> list[Tensor]:
     """The vectors of each head, `N x s`, from `N x d_in`; head h owns rows `h s .. (h + 1) s`."""
     size = weight.size(0) // heads
     parts = [slice(h * size, (h + 1) * size) for h in range(heads)]

@@ -246,7 +246,7 @@ def test_lead_baseline_is_near_the_literature():
         + ["--ids", str(STORIES / "test_ids.txt")],
         cwd=str(ROOT),
         stdout=subprocess.PIPE,
-        universal_newlines=True,
+        text=True,
         check=True,
     )
     assert "Lead-3 of 300 documents" in done.stdout

@@ -10,8 +10,9 @@ room is named. To use other sizes, change `BLOCKS` in `modules/kernels/`.
 
 import argparse
 import statistics
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -21,7 +22,7 @@ from fairseq_plugins.arguments import add_number
 
 from . import machine, plots, results, timing
 
-Change = Tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
+Change = tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
 
 
 class Kernel(NamedTuple):
@@ -33,7 +34,7 @@ class Kernel(NamedTuple):
     """
 
     work: Callable[[], Any]
-    candidates: List[Tuple[str, Change]]
+    candidates: list[tuple[str, Change]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> results.Report:
         ConfigurationError: arguments are invalid.
     """
     device = machine.choose_device(args)
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in args.kernel or KERNELS:
         torch.manual_seed(1)
         kernel = KERNELS[name](device, machine.DTYPES[args.dtype], args.part)
@@ -174,13 +175,13 @@ def _residual(device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     )
 
 
-def _work(forward: Callable[[], Tensor], leaves: List[Tensor]) -> None:
+def _work(forward: Callable[[], Tensor], leaves: list[Tensor]) -> None:
     out = forward()
     if out.requires_grad:
         torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], out.detach())
 
 
-KERNELS: Dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
+KERNELS: dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
     "products-forward": partial(_products, "forward"),
     "products-inner": partial(_products, "inner"),
     "products-weights": partial(_products, "weights"),

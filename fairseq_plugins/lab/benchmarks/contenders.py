@@ -5,7 +5,7 @@ import difflib
 import io
 import shlex
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,7 +29,7 @@ class Contender(NamedTuple):
     model: Any  # a torch.nn.Module
 
 
-def architectures() -> List[str]:
+def architectures() -> list[str]:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     return sorted(ARCH_MODEL_REGISTRY)
@@ -84,7 +84,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     return convert_namespace_to_omegaconf(parsed)
 
 
-def _last_value(option: str, words: List[str]) -> Optional[str]:
+def _last_value(option: str, words: list[str]) -> str | None:
     value = None
     for word, following in zip(words, words[1:] + [""]):
         if word == option:
@@ -140,7 +140,7 @@ def _build(words: str, cfg: Any, task: Any) -> Contender:
     return Contender(words, cfg, task, model)
 
 
-def build_trainer(contender: Contender, max_tokens: Optional[int] = None) -> Any:
+def build_trainer(contender: Contender, max_tokens: int | None = None) -> Any:
     """fairseq's Trainer, whose `train_step` is one step of fairseq-train.
 
     Args:
@@ -162,7 +162,7 @@ def build_trainer(contender: Contender, max_tokens: Optional[int] = None) -> Any
     return trainer
 
 
-def recordings(trainer: Any) -> Optional[int]:
+def recordings(trainer: Any) -> int | None:
     """How many steps a trainer has recorded; None without --cuda-graphs."""
     if not getattr(trainer.cfg.model, "cuda_graphs", False):
         return None

@@ -4,8 +4,9 @@ import argparse
 import os
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 from fairseq_plugins import processor
 from fairseq_plugins.errors import ConfigurationError
@@ -53,7 +54,7 @@ def write_untrained(contender: str, words: str, data: Path) -> None:
 
 
 def searcher(
-    words: str, task: Any, args: argparse.Namespace, batches: List[Dict[str, Any]]
+    words: str, task: Any, args: argparse.Namespace, batches: list[dict[str, Any]]
 ) -> Callable[[int], Any]:
     """Return the function to time, which runs beam search on the batch of a given number.
 
@@ -89,7 +90,7 @@ def searcher(
 
 
 def _search_export(
-    export: Export, args: argparse.Namespace, sources: List[List[List[int]]], lengths: List[int]
+    export: Export, args: argparse.Namespace, sources: list[list[list[int]]], lengths: list[int]
 ) -> Callable[[int], Any]:
     def run(number: int) -> Any:
         words = max(1, lengths[number] - 1)  # without the end symbol
@@ -104,8 +105,8 @@ def _search_ctranslate2(
     folder: str,
     task: Any,
     args: argparse.Namespace,
-    sources: List[List[List[int]]],
-    lengths: List[int],
+    sources: list[list[list[int]]],
+    lengths: list[int],
 ) -> Callable[[int], Any]:
     if processor.overflows_in_8_bits():
         # on AMD's processors CTranslate2 takes oneDNN, whose sums of 8-bit products overflow here

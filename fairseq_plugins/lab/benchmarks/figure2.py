@@ -12,7 +12,7 @@ Options are those of `growth`, with other defaults: the lengths are 128 to 65,53
 """
 
 import argparse
-from typing import Any, Dict, List
+from typing import Any
 
 from . import growth, results, workloads
 
@@ -60,11 +60,11 @@ def run(args: argparse.Namespace) -> results.Report:
     return report._replace(notes=[*report.notes, *agreement(report.rows)])
 
 
-def agreement(rows: List[Dict[str, Any]]) -> List[str]:
+def agreement(rows: list[dict[str, Any]]) -> list[str]:
     """The paper's claim ("much more efficient than other linear complexity variants"), computed."""
     notes = []
     for what in workloads.WHAT:
-        lengths: Dict[bool, List[str]] = {True: [], False: []}
+        lengths: dict[bool, list[str]] = {True: [], False: []}
         for value in sorted({row["value"] for row in rows}):
             seconds = {
                 row["contender"]: row["median_seconds"]

@@ -22,9 +22,10 @@ import contextlib
 import io
 import shlex
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import torch
 
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> results.Report:
     )
 
 
-def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[Any, Any]:
+def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[Any, Any]:
     """The task and the model of a contender, prepared for generation on the device.
 
     Raises:
@@ -156,7 +157,7 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> Tuple[An
     return task, model
 
 
-def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
+def _from_checkpoint(path: Path, data: Path) -> tuple[Any, Any]:
     from fairseq import checkpoint_utils
 
     if not path.is_file():
@@ -174,7 +175,7 @@ def _from_checkpoint(path: Path, data: Path) -> Tuple[Any, Any]:
 
 def load_batches(
     task: Any, model: Any, args: argparse.Namespace, device: torch.device
-) -> List[Dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Full batches of sentences of similar length, shuffled so that all lengths occur.
 
     fairseq-generate forms batches in the same way.
@@ -191,7 +192,7 @@ def load_batches(
     return [_on(batch, device) for batch in full[: args.batches]]
 
 
-def _on(batch: Dict[str, Any], device: torch.device) -> Dict[str, Any]:
+def _on(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
     from fairseq import utils
 
     return utils.move_to_cuda(batch) if device.type == "cuda" else batch
@@ -199,7 +200,7 @@ def _on(batch: Dict[str, Any], device: torch.device) -> Dict[str, Any]:
 
 def _all_batches(
     task: Any, model: Any, args: argparse.Namespace, shuffle: bool
-) -> List[Dict[str, Any]]:
+) -> list[dict[str, Any]]:
     from fairseq import utils
 
     task.load_dataset(SUBSET)
@@ -214,8 +215,8 @@ def _all_batches(
 
 
 def scores(
-    args: argparse.Namespace, built: List[Optional[Tuple[Any, Any]]], device: torch.device
-) -> List[Dict[str, Dict[str, Any]]]:
+    args: argparse.Namespace, built: list[tuple[Any, Any] | None], device: torch.device
+) -> list[dict[str, dict[str, Any]]]:
     """BLEU and chrF of each contender on the whole subset; models end their sentences.
 
     Raises:
@@ -265,7 +266,7 @@ def searcher(
     task: Any,
     model: Any,
     args: argparse.Namespace,
-    batches: List[Dict[str, Any]],
+    batches: list[dict[str, Any]],
     words: Sequence[str],
 ) -> Callable[[int], Any]:
     """Return the function to time, which runs beam search on the batch of a given number.

@@ -12,8 +12,9 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.arguments import add_path
 from fairseq_plugins.errors import ConfigurationError
@@ -44,10 +45,10 @@ class Measurement(NamedTuple):
     """
 
     words: str
-    contenders: List[str]
+    contenders: list[str]
     options: str = ""
 
-    def command(self, data: Path) -> List[str]:
+    def command(self, data: Path) -> list[str]:
         """The words of the command line after `benchmark`."""
         words = [str(data) if word == "DATA" else word for word in self.words.split()]
         option = "--arch" if words[0] == "train-step" else "--contender"
@@ -60,7 +61,7 @@ class Measurement(NamedTuple):
         return self._replace(words=f"{self.words} --rounds {rounds}")
 
 
-MEASUREMENTS: Dict[str, Measurement] = {
+MEASUREMENTS: dict[str, Measurement] = {
     "training_step": Measurement(
         "train-step DATA --max-tokens 4000 --batches 4 --rounds 3",
         [
@@ -137,7 +138,7 @@ class Goal(NamedTuple):
     against: str
     measurement: str
     row: int
-    limit: Optional[float] = None
+    limit: float | None = None
     memory: bool = False
 
 
@@ -207,8 +208,8 @@ def run(args: argparse.Namespace) -> results.Report:
     measurements, goals = MEASUREMENTS, GOALS
     args.out.mkdir(parents=True, exist_ok=True)
     where = machine.describe(device, args.threads)
-    found: Dict[str, Any] = {}
-    problems: Dict[str, str] = {}
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
     for number, (name, measurement) in enumerate(measurements.items(), 1):
         path = args.out / f"{name}.json"
         if not _fits(path, measurement, args, where):
@@ -224,7 +225,7 @@ def run(args: argparse.Namespace) -> results.Report:
 
 
 def judge_all(
-    goals: Sequence[Goal], found: Dict[str, Any], problems: Dict[str, str]
+    goals: Sequence[Goal], found: dict[str, Any], problems: dict[str, str]
 ) -> results.Report:
     """The table of all goals, from the measurements that were found."""
     rows = []
@@ -238,7 +239,7 @@ def judge_all(
     )
 
 
-def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
+def draw(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draw the rows that have a ratio. Ratios of memory have no quartiles."""
     shown = [
         {**row, "time_ratio_quartiles": row["time_ratio_quartiles"] or [row["time_ratio"]] * 2}
@@ -249,7 +250,7 @@ def draw(path: Path, rows: List[Dict[str, Any]]) -> None:
 
 
 def _fits(
-    path: Path, measurement: Measurement, args: argparse.Namespace, where: Dict[str, Any]
+    path: Path, measurement: Measurement, args: argparse.Namespace, where: dict[str, Any]
 ) -> bool:
     """Whether an earlier run measured this, as it is defined now, on this machine.
 
@@ -270,7 +271,7 @@ def _fits(
     return not other
 
 
-def _definition(measurement: Measurement) -> List[str]:
+def _definition(measurement: Measurement) -> list[str]:
     """What decides the figures, apart from the data and the machine."""
     return measurement.command(Path("DATA"))
 
@@ -282,7 +283,7 @@ def measure(measurement: Measurement, path: Path, args: argparse.Namespace, devi
     command += ["--cpu"] if device == "cpu" else []
     command += ["--json", str(path)]
     command += ["--threads", str(args.threads), "--clock", args.clock]
-    done = subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0 or not path.exists():
         return False
     path.with_suffix(".md").write_text(done.stdout, encoding="utf-8")
@@ -290,7 +291,7 @@ def measure(measurement: Measurement, path: Path, args: argparse.Namespace, devi
     return True
 
 
-def judge(goal: Goal, row: Dict[str, Any]) -> Dict[str, Any]:
+def judge(goal: Goal, row: dict[str, Any]) -> dict[str, Any]:
     """Convert a row of a measurement to the table row of its goal."""
     ratio = row.get("peak_ratio" if goal.memory else "time_ratio")
     verdict = ""

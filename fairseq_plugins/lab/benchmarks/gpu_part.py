@@ -16,9 +16,10 @@ import argparse
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> results.Report:
     return report
 
 
-def _compare(rows: List[Row]) -> None:
+def _compare(rows: list[Row]) -> None:
     """Add the ratio of times to the first row, where both are training steps."""
     base = rows[0].get("seconds_a_step")
     if base and "seconds_a_step" in rows[-1]:
@@ -91,7 +92,7 @@ def _compare(rows: List[Row]) -> None:
         rows[-1]["time_ratio"] = rows[-1]["seconds_a_step"] / base
 
 
-Measures = Iterator[Tuple[str, Callable[[], Row]]]
+Measures = Iterator[tuple[str, Callable[[], Row]]]
 
 
 def launch(args: argparse.Namespace, device: torch.device) -> Measures:
@@ -156,7 +157,7 @@ def flash(args: argparse.Namespace, device: torch.device) -> Measures:
         yield "recorded, then other lengths", partial(_attend_recorded, device)
 
 
-def _attend(lengths: List[int], behind: int, causal: bool, device: torch.device) -> Row:
+def _attend(lengths: list[int], behind: int, causal: bool, device: torch.device) -> Row:
     """Distance from exact attention, of results and gradients, in memory that held NaN."""
     real = sum(lengths)
     torch.manual_seed(1)
@@ -207,7 +208,7 @@ def _starts(lengths: Sequence[int], device: torch.device) -> Tensor:
 
 
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, causal: bool, lengths: List[int]
+    q: Tensor, k: Tensor, v: Tensor, starts: Tensor, longest: int, causal: bool, lengths: list[int]
 ) -> Tensor:
     if not q.is_cuda:
         out = _exact(q.float(), k.float(), v.float(), lengths, causal).to(q)
@@ -240,7 +241,7 @@ def _poison(device: torch.device) -> None:
 
 
 def equality(args: argparse.Namespace, device: torch.device) -> Measures:
-    kept: Dict[str, Any] = {}
+    kept: dict[str, Any] = {}
 
     def measure(words: str) -> Row:
         trainer, batches = _trainer(words, args, device, 3)
@@ -310,7 +311,7 @@ def updates(args: argparse.Namespace, device: torch.device) -> Measures:
         yield words, partial(measure, words)
 
 
-def _shape(batch: Dict[str, Any]) -> Tuple[int, ...]:
+def _shape(batch: dict[str, Any]) -> tuple[int, ...]:
     if "rows" in batch:
         return batch["rows"].shape
     return (*batch["net_input"]["src_tokens"].shape, batch["target"].size(1))
@@ -349,9 +350,9 @@ def profile(args: argparse.Namespace, device: torch.device) -> Measures:
         yield words, partial(measure, words)
 
 
-def _kernels(found: Any, device: torch.device) -> List[Tuple[str, int, float]]:
+def _kernels(found: Any, device: torch.device) -> list[tuple[str, int, float]]:
     """Name, number and seconds of each kernel, the slowest first; of operations on a CPU."""
-    sums: Dict[str, List[float]] = {}
+    sums: dict[str, list[float]] = {}
     for event in found.events():
         on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
         if on_gpu != (device.type == "cuda") or getattr(event, "is_user_annotation", False):
@@ -364,7 +365,7 @@ def _kernels(found: Any, device: torch.device) -> List[Tuple[str, int, float]]:
 
 def _trainer(
     words: str, args: argparse.Namespace, device: torch.device, count: int
-) -> Tuple[Any, List[Any]]:
+) -> tuple[Any, list[Any]]:
     """fairseq's trainer of a contender, and its own `count` batches; with 0 those of an epoch."""
     model = contenders.build_on_data(
         words, args.options, args.data, args.dtype, device.type == "cpu"
@@ -383,7 +384,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-PARTS: Dict[str, Callable[[argparse.Namespace, torch.device], Measures]] = {
+PARTS: dict[str, Callable[[argparse.Namespace, torch.device], Measures]] = {
     "launch": launch,
     "flash": flash,
     "equality": equality,

@@ -6,8 +6,9 @@ on a CPU.
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
@@ -40,14 +41,14 @@ class Part(NamedTuple):
     seconds: float
     contenders: Sequence[str] = ()
     options: str = ""
-    triton: Optional[bool] = None
+    triton: bool | None = None
 
     @property
-    def needs(self) -> List[str]:
+    def needs(self) -> list[str]:
         """Which prepared folders the part needs."""
         return [name for name in (DATA, SUMMARIES, MULTI30K) if name in self.words.split()]
 
-    def command(self, places: Dict[str, Any], graphs: bool, toy: bool) -> List[str]:
+    def command(self, places: dict[str, Any], graphs: bool, toy: bool) -> list[str]:
         """The words of the command line.
 
         Args:
@@ -74,7 +75,7 @@ class Part(NamedTuple):
         return [_filled(word, places) for word in words]
 
 
-def _filled(word: str, places: Dict[str, Any]) -> str:
+def _filled(word: str, places: dict[str, Any]) -> str:
     head, slash, tail = word.partition("/")
     return str(places[head]) + slash + tail if head in places else word
 
@@ -95,7 +96,7 @@ class Run(NamedTuple):
     tests: bool = False
 
 
-def both(*contenders: str) -> List[str]:
+def both(*contenders: str) -> list[str]:
     """Each contender eagerly and recorded."""
     return [words + more for words in contenders for more in ("", f" {GRAPHS}")]
 
@@ -123,7 +124,7 @@ _TESTS = f"--rootdir {machine.ROOT} {machine.ROOT / 'tests'}"
 MSCFFN, FASTFORMER = "mscffn_transformer_iwslt_de_en", "fastformer_encoder_iwslt_de_en"
 
 
-def _training(recipe: str, seed: int) -> List[Part]:
+def _training(recipe: str, seed: int) -> list[Part]:
     """A training and its test. Validation is rare and greedy, as the training is timed."""
     words = (
         f"train {recipe} DATA --save-dir WORK/model --precision bf16 -- --seed {seed}"
@@ -136,7 +137,7 @@ def _training(recipe: str, seed: int) -> List[Part]:
     return [Part("training", words, 400), Part("test", test, 75)]
 
 
-RUNS: List[Run] = [
+RUNS: list[Run] = [
     Run(
         "1",
         "launches, flash attention, recorded steps against eager fairseq",
@@ -345,8 +346,8 @@ class Goal(NamedTuple):
     part: str
     row: str
     limit: float
-    moonshot: Optional[float] = None
-    before: Optional[float] = None
+    moonshot: float | None = None
+    before: float | None = None
 
 
 _RECORDED, _RECORDED_FTC = f"{TRANSFORMER} {GRAPHS}", f"{FUSED} {GRAPHS}"
@@ -383,7 +384,7 @@ def find(name: str) -> Run:
     )
 
 
-def judge(folder: Path) -> List[Dict[str, Any]]:
+def judge(folder: Path) -> list[dict[str, Any]]:
     """The goals, from the figures in a folder: RUN/PART.json of each part that was measured."""
     rows = []
     for goal in GOALS:

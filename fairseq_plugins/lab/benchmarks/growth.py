@@ -22,7 +22,7 @@ resume: what the file has of the same measurement on the same machine and commit
 import argparse
 import json
 import statistics
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> results.Report:
     kept = kept_rows(args, where)
     # the file keeps those that are not asked for now
     rows = [r for r in kept if r["value"] not in args.values or r["what"] not in whats]
-    left_out: Dict[Tuple[str, str], str] = {}
+    left_out: dict[tuple[str, str], str] = {}
     batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
     notes = [
         f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:.3g} GiB and "
@@ -121,10 +121,10 @@ def run(args: argparse.Namespace) -> results.Report:
     return report
 
 
-def kept_rows(args: argparse.Namespace, where: Dict[str, Any]) -> List[Dict[str, Any]]:
+def kept_rows(args: argparse.Namespace, where: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of an earlier run with these arguments on this machine, at any values."""
 
-    def same(arguments: Dict[str, Any]) -> Dict[str, Any]:
+    def same(arguments: dict[str, Any]) -> dict[str, Any]:
         return {**json.loads(json.dumps(arguments)), "values": None}
 
     before = read_json(args.json) if args.json else None
@@ -140,9 +140,9 @@ def point(
     device: Any,
     value: int,
     what: str,
-    before: List[Dict[str, Any]],
-    left_out: Dict[Tuple[str, str], str],
-) -> List[Dict[str, Any]]:
+    before: list[dict[str, Any]],
+    left_out: dict[tuple[str, str], str],
+) -> list[dict[str, Any]]:
     """Measure one value: peak memory, then the times of all contenders in turn.
 
     Args:
@@ -156,7 +156,7 @@ def point(
     Returns:
         one row per contender.
     """
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for words in args.contender:
         row = {"axis": args.axis, "value": value, "what": what, "contender": words, "problem": ""}
         rows.append(row)
@@ -185,7 +185,7 @@ def point(
 
 
 def add_times(
-    args: argparse.Namespace, device: Any, value: int, what: str, rows: List[Dict[str, Any]]
+    args: argparse.Namespace, device: Any, value: int, what: str, rows: list[dict[str, Any]]
 ) -> None:
     """Time the contenders of these rows in turn; add times and operations to the rows."""
     if not rows:
@@ -212,7 +212,7 @@ def add_times(
 
 
 def too_slow(
-    args: argparse.Namespace, value: int, what: str, words: str, before: List[Dict[str, Any]]
+    args: argparse.Namespace, value: int, what: str, words: str, before: list[dict[str, Any]]
 ) -> str:
     """Why a step is not run: its time, extrapolated from the previous value, is over the limit.
 
@@ -270,7 +270,7 @@ def sized(args: argparse.Namespace, words: str, value: int) -> str:
     return f"{words} --encoder-layers {value} --encoder-blocks {split} --decoder-layers {value}"
 
 
-def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace, whats: List[str]) -> None:
+def draw(path: Any, rows: list[dict[str, Any]], args: argparse.Namespace, whats: list[str]) -> None:
     """Draw time on the left and memory on the right, one row each for training and inference."""
     with plots.figure(path, 2, len(whats)) as axes:
         for place, what in enumerate(whats):

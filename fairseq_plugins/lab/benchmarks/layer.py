@@ -13,8 +13,9 @@ forward and backward (with Adam for an encoder), forward is evaluation without g
 """
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 
@@ -36,7 +37,7 @@ def add_lengths(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument("--lengths", type=numbers, default=[default], help=text)
 
 
-def numbers(text: str) -> List[int]:
+def numbers(text: str) -> list[int]:
     """Convert "128,256" to [128, 256]; raises a ValueError, which argparse reports."""
     values = [int(word) for word in text.split(",")]
     if not values or min(values) < 1:
@@ -44,7 +45,7 @@ def numbers(text: str) -> List[int]:
     return values
 
 
-def sizes_of(args: argparse.Namespace) -> Dict[str, Any]:
+def sizes_of(args: argparse.Namespace) -> dict[str, Any]:
     """The subcommand's options that set the sizes of single modules."""
     names = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")
     return {name: getattr(args, name) for name in names}
@@ -56,7 +57,7 @@ def check_contenders(given: Sequence[str]) -> None:
         raise ConfigurationError("give at least one --contender")
 
 
-def check_tokens(lengths: List[int], tokens: int) -> None:
+def check_tokens(lengths: list[int], tokens: int) -> None:
     if tokens < max(lengths):
         raise ConfigurationError(
             f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> results.Report:
     check_contenders(args.contender)
     check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for length in args.lengths:
         setting = workloads.Setting(
             "encoder", args.what, length, args.tokens // length, 8, args.dtype, device.type,
@@ -105,7 +106,7 @@ def _step(load: Any, _: None) -> None:
     load.step()
 
 
-def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
+def draw(path: Any, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     if len(args.lengths) == 1:
         return plots.bars(path, rows, f"{args.what}, length {args.lengths[0]:,}")
     title = f"{args.what}, {args.tokens:,} tokens"

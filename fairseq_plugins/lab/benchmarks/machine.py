@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any
 
 import torch
 
@@ -53,7 +53,7 @@ def choose_device(args: argparse.Namespace) -> torch.device:
     return device
 
 
-def describe(device: torch.device, threads: int) -> Dict[str, Any]:
+def describe(device: torch.device, threads: int) -> dict[str, Any]:
     """Device, cores, threads, software versions and commit: the data to compare two figures."""
     import fairseq
 
@@ -86,7 +86,7 @@ def _checksum() -> str:
     return content.hexdigest()[:10]
 
 
-def _checked_out() -> Optional[str]:
+def _checked_out() -> str | None:
     if not (ROOT / ".git").exists():
         return None
     answers = []
@@ -101,7 +101,7 @@ def _checked_out() -> Optional[str]:
                 ["git", "-C", str(ROOT), *words],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                universal_newlines=True,
+                text=True,
                 timeout=30,
             )
         except (OSError, subprocess.TimeoutExpired):

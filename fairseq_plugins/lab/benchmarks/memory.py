@@ -11,7 +11,7 @@ parameters left out. A run that does not fit --memory-limit is shown with the re
 """
 
 import argparse
-from typing import Any, Dict, List
+from typing import Any
 
 import torch
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> results.Report:
     layer.check_tokens(args.lengths, args.tokens)
     device = machine.choose_device(args)
     set_limit(args, device)
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with progress_bar(
         description="peaks", total=len(args.lengths) * len(args.contender), leave=False
     ) as bar:
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> results.Report:
 
 def row_of(
     words: str, length: int, peak: peak_memory.Peak, baseline: peak_memory.Peak
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     def ratio(own: Any, base: Any) -> Any:
         return own / base if own is not None and base else None
 
@@ -112,6 +112,6 @@ def row_of(
     }
 
 
-def draw(path: Any, rows: List[Dict[str, Any]], args: argparse.Namespace) -> None:
+def draw(path: Any, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
     title = f"{args.what}, {args.tokens:,} tokens"
     plots.by_length(path, rows, "peak_bytes", 1 / MIB, "peak, MiB", title)

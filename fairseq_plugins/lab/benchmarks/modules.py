@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from typing import Callable, Dict
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -133,7 +133,7 @@ def _mscffn(options: argparse.Namespace) -> nn.Module:
     return MSCFFN(_ffn_spec(options), own)
 
 
-MODULES: Dict[str, Callable[[argparse.Namespace], nn.Module]] = {
+MODULES: dict[str, Callable[[argparse.Namespace], nn.Module]] = {
     # fairseq's MultiheadAttention
     "softmax": lambda o: SelfMixer(SoftmaxAttention(_mixer_spec(o))),
     "sdpa": lambda o: FusedAttention(o.dim, o.heads, o.dropout),
@@ -169,7 +169,7 @@ def is_module(words: str) -> bool:
     return words.split()[:1] != [] and words.split()[0] in MODULES
 
 
-def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespace:
+def module_options(words: str, defaults: dict[str, object]) -> argparse.Namespace:
     """Parse the sizes from "NAME [options]".
 
     Raises:
@@ -184,7 +184,7 @@ def module_options(words: str, defaults: Dict[str, object]) -> argparse.Namespac
         raise ConfigurationError(f"`{words}`: {error}") from None
 
 
-def build_module(words: str, defaults: Dict[str, object]) -> nn.Module:
+def build_module(words: str, defaults: dict[str, object]) -> nn.Module:
     """Build the module for "NAME [options]".
 
     Args:

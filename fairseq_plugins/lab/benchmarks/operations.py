@@ -1,7 +1,8 @@
 """Count the floating point operations that matrix products and attention execute."""
 
 import os
-from typing import Any, Callable, Dict, Iterable, Optional
+from collections.abc import Callable, Iterable
+from typing import Any
 from unittest import mock
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from fairseq_plugins.modules import kernels
 
 
-def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> Optional[int]:
+def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> int | None:
     """Operations of `work` on all inputs; None with torch older than 2.1, which has no counter.
 
     A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
@@ -26,9 +27,9 @@ def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> Optional[i
     return counter.get_total_flops()
 
 
-def _left_out_by_torch() -> Dict[Any, Callable[..., int]]:
+def _left_out_by_torch() -> dict[Any, Callable[..., int]]:
     """Formulas that torch lacks: fused attention on a CPU, and products with fused addition."""
-    formulas: Dict[str, Callable[..., int]] = {
+    formulas: dict[str, Callable[..., int]] = {
         "addmm_": _added_product,
         "baddbmm_": _added_products,
         "_addmm_activation": _added_product,

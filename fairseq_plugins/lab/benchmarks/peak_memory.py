@@ -15,7 +15,7 @@ import ctypes
 import multiprocessing
 import os
 import resource
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import torch
 
@@ -42,11 +42,11 @@ class Peak(NamedTuple):
         problem: why there is no figure; otherwise "".
     """
 
-    resident: Optional[int] = None
-    allocated: Optional[int] = None
-    kept: Optional[int] = None
-    parameters: Optional[int] = None
-    seconds: Optional[float] = None
+    resident: int | None = None
+    allocated: int | None = None
+    kept: int | None = None
+    parameters: int | None = None
+    seconds: float | None = None
     problem: str = ""
 
 
@@ -117,7 +117,7 @@ def _child(
 
 def _answer(
     words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """The fields of a `Peak`, or the "mistake" of the words."""
     try:
         return _measure_here(words, setting, limit, clock, details)
@@ -132,7 +132,7 @@ def _answer(
 
 def _measure_here(
     words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     on_gpu = setting.device == "cuda"
     if on_gpu:
         total = torch.cuda.get_device_properties(0).total_memory
@@ -203,8 +203,8 @@ def allocated_peak(work: Any) -> int:
 def kept_for_backward(workload: workloads.Workload) -> int:
     """Bytes that one forward pass saves for its backward pass, without parameters."""
     parameters = {_storage(p).data_ptr() for p in workload.module.parameters()}
-    kept: Dict[int, int] = {}
-    held: List[torch.Tensor] = []  # keeps tensors alive, so that no address is reused
+    kept: dict[int, int] = {}
+    held: list[torch.Tensor] = []  # keeps tensors alive, so that no address is reused
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = _storage(tensor)

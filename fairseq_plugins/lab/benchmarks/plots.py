@@ -3,8 +3,9 @@
 import contextlib
 import logging
 import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import replacing
@@ -25,7 +26,7 @@ class Curve(NamedTuple):
     ends: str = ""
 
 
-def check(path: Optional[Path]) -> None:
+def check(path: Path | None) -> None:
     """Check --plot before the measurement starts.
 
     Raises:
@@ -44,7 +45,7 @@ def check(path: Optional[Path]) -> None:
 @contextlib.contextmanager
 def figure(
     path: Path, columns: int = 1, rows: int = 1, width: float = 5.2, height: float = 3.8
-) -> Iterator[List[Any]]:
+) -> Iterator[list[Any]]:
     """Yield the axes row by row; write the file atomically after the block.
 
     The same figures give the same bytes. `width` and `height` are inches per panel.
@@ -67,7 +68,7 @@ def figure(
             drawing.savefig(part, format="svg", metadata={"Date": None})
 
 
-def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
+def bars(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
     """Draw time ratios with their quartiles, and a mark at each ratio of operations."""
     with figure(path, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
         places = list(range(len(rows)))[::-1]
@@ -90,7 +91,7 @@ def bars(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
         axis.legend(loc="lower right", fontsize=8)
 
 
-def time_and_bleu(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> None:
+def time_and_bleu(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
     """Draw each contender at its time ratio, with quartiles, and its BLEU."""
     with figure(path, width=6.5) as (axis,):
         for index, row in enumerate(rows):
@@ -112,7 +113,7 @@ def time_and_bleu(path: Path, rows: Sequence[Dict[str, Any]], title: str) -> Non
 
 
 def by_length(
-    path: Any, rows: Sequence[Dict[str, Any]], column: str, scale: float, unit: str, title: str
+    path: Any, rows: Sequence[dict[str, Any]], column: str, scale: float, unit: str, title: str
 ) -> None:
     """Draw a column of the rows, times a scale, against `length`: a line for each contender."""
     lines = []

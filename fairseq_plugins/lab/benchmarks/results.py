@@ -2,15 +2,16 @@
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
 
-Row = Dict[str, Any]
-Column = Tuple[str, Callable[[Row], str]]
+Row = dict[str, Any]
+Column = tuple[str, Callable[[Row], str]]
 
 
 class Report(NamedTuple):
@@ -19,7 +20,7 @@ class Report(NamedTuple):
     With a `problem` the benchmark fails with this line, after it showed the table.
     """
 
-    rows: List[Row]
+    rows: list[Row]
     columns: Sequence[Column]
     notes: Sequence[str]
     draw: Callable[[Path], None]
@@ -33,7 +34,7 @@ def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def check_place(option: str, path: Optional[Path]) -> None:
+def check_place(option: str, path: Path | None) -> None:
     """Check an output path before the measurement starts.
 
     Raises:
@@ -89,7 +90,7 @@ def quartiles(name: str) -> Callable[[Row], str]:
     return show
 
 
-COMPARISON: List[Column] = [
+COMPARISON: list[Column] = [
     ("contender", code("contender")),
     ("time, ratio", number("time_ratio")),
     ("quartiles", quartiles("time_ratio_quartiles")),

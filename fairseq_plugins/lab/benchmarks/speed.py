@@ -15,9 +15,10 @@ import random
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from fairseq_plugins import processor
 from fairseq_plugins.arguments import add_flag, add_path
@@ -50,7 +51,7 @@ SERVED = [DEEP + " --int8", *EXPORTS]
 STEP = "train-step DATA --max-tokens {} --batches 2 --rounds 3"
 PLAIN_PATH = "_iwslt_de_en --decoder-layers 3 --training-path plain"
 
-MEASUREMENTS: Dict[str, Measurement] = {
+MEASUREMENTS: dict[str, Measurement] = {
     "training_step": Measurement(STEP.format(1000), [TRANSFORMER, FUSED, FUSED + " --bf16"], SIZES),
     "search_32": Measurement(
         "generate DATA --batch-size 32 --batches 1 --rounds 4", [PLAIN, DEEP], SIZES
@@ -137,7 +138,7 @@ def run(args: argparse.Namespace) -> results.Report:
     path = args.stored / f"{slug(processor.kind())}.json"
     stored = (read_json(path) or {}).get("figures", {})
     where = machine.describe(device, args.threads)
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for number, name in enumerate(wanted, 1):
         print(f"[{number}/{len(wanted)}] {name}", file=sys.stderr, flush=True)
         load, found = os.getloadavg()[0], _measure(name, args, problems)
@@ -169,7 +170,7 @@ def slug(kind: str) -> str:
     return "_".join("".join(c if c.isalnum() else " " for c in kind.lower()).split())
 
 
-def ratio_of(headline: Headline, found: Optional[List[Dict[str, Any]]]) -> Optional[Dict[str, Any]]:
+def ratio_of(headline: Headline, found: list[dict[str, Any]] | None) -> dict[str, Any] | None:
     """The median of the ratios of two contenders, and their quartiles; None if one is missing."""
     if not found or max(headline.row, headline.against) >= len(found):
         return None
@@ -180,14 +181,14 @@ def ratio_of(headline: Headline, found: Optional[List[Dict[str, Any]]]) -> Optio
     return {"ratio": spread.median, "quartiles": [spread.low, spread.high]}
 
 
-def spread_of(figure: Dict[str, Any]) -> float:
+def spread_of(figure: dict[str, Any]) -> float:
     low, high = figure["quartiles"]
     return max(float(high - low), LEAST_SPREAD * float(figure["ratio"]))
 
 
 def compare(
-    what: str, figure: Optional[Dict[str, Any]], stored: Optional[Dict[str, Any]]
-) -> Dict[str, Any]:
+    what: str, figure: dict[str, Any] | None, stored: dict[str, Any] | None
+) -> dict[str, Any]:
     """A row of the table: a figure compared with the stored one. It is worse if "worse"."""
     row = {"what": what, "contender": what, "figure": figure, "worse": False, "time_ratio": None}
     row.update(stored=stored and stored["ratio"], time_ratio_quartiles=None)
@@ -205,7 +206,7 @@ def compare(
     return {**row, "verdict": f"better: {figures}; --record stores it"}
 
 
-def record(path: Path, rows: List[Dict[str, Any]], everything: bool) -> None:
+def record(path: Path, rows: list[dict[str, Any]], everything: bool) -> None:
     """Store the figures that are not stored, or with `everything` all that were measured."""
     stored = (read_json(path) or {}).get("figures", {})
     found = {row["what"]: row["figure"] for row in rows if row["figure"]}
@@ -215,7 +216,7 @@ def record(path: Path, rows: List[Dict[str, Any]], everything: bool) -> None:
         write_json(path, {"kind": processor.kind(), "figures": {**stored, **new}})
 
 
-def _loads(rows: List[Dict[str, Any]]) -> str:
+def _loads(rows: list[dict[str, Any]]) -> str:
     loads = [row["figure"]["load"] for row in rows if row["figure"]]
     return f"{min(loads)} to {max(loads)}" if loads else "unknown"
 
@@ -230,7 +231,7 @@ def _write_data(folder: Path) -> None:
     text.mkdir(parents=True, exist_ok=True)
     words = {side: _words(draw) for side in ("de", "en")}
     for split, pairs in (("train", 2000), ("test", 400)):
-        sides: Dict[str, List[str]] = {side: [] for side in words}
+        sides: dict[str, list[str]] = {side: [] for side in words}
         for _ in range(pairs):
             length = min(100, max(2, draw.lognormvariate(2.85, 0.65)))
             for side, lines in sides.items():
@@ -253,7 +254,7 @@ def _placed(contender: str, args: argparse.Namespace) -> str:
     return contender.replace("FOLDER", shlex.quote(str(args.out)))
 
 
-def _write_exports(args: argparse.Namespace) -> Dict[str, str]:
+def _write_exports(args: argparse.Namespace) -> dict[str, str]:
     """Write the folders of `EXPORTS` anew; those that cannot be written, and why."""
     problems = {}
     for name, words in EXPORTS.items():
@@ -267,8 +268,8 @@ def _write_exports(args: argparse.Namespace) -> Dict[str, str]:
 
 
 def _measure(
-    name: str, args: argparse.Namespace, problems: Dict[str, str]
-) -> Optional[List[Dict[str, Any]]]:
+    name: str, args: argparse.Namespace, problems: dict[str, str]
+) -> list[dict[str, Any]] | None:
     """The rows of a measurement, one per contender; empty for skipped contenders."""
     measurement = MEASUREMENTS[name]
     possible = [

@@ -11,13 +11,13 @@ Options are those of `growth`, with other defaults. Rerun to resume.
 """
 
 import argparse
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from . import growth, results, timing
 
 LENGTHS = (128, 1024, 4096)
 # published steps per second at these lengths; None: out of memory on 32 GB
-PUBLISHED: Dict[str, List[Optional[float]]] = {
+PUBLISHED: dict[str, list[float | None]] = {
     "Transformer": [20.21, 3.45, None],
     "Longformer": [12.30, 2.44, None],
     "Performer": [25.48, 4.17, 1.18],
@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> results.Report:
 class Gain(NamedTuple):
     """Steps per second with MSCFFN over those of the same encoder without."""
 
-    paper: Optional[float]
-    here: Optional[timing.Spread]
+    paper: float | None
+    here: timing.Spread | None
 
 
-def gains(args: argparse.Namespace, rows: List[results.Row]) -> Dict[Tuple[int, str], Gain]:
+def gains(args: argparse.Namespace, rows: list[results.Row]) -> dict[tuple[int, str], Gain]:
     """The gain of each row with MSCFFN, by its length and contender."""
     without = {(row["value"], growth.title_of(args, row["contender"])): row for row in rows}
     found = {}
@@ -106,7 +106,7 @@ def gains(args: argparse.Namespace, rows: List[results.Row]) -> Dict[Tuple[int, 
     return found
 
 
-def agreement(found: Dict[Tuple[int, str], Gain]) -> List[str]:
+def agreement(found: dict[tuple[int, str], Gain]) -> list[str]:
     """The paper's claim (MSCFFN makes each encoder faster), computed."""
     here = [gain.here for gain in found.values() if gain.here]
     if not here:
@@ -126,18 +126,18 @@ def agreement(found: Dict[Tuple[int, str], Gain]) -> List[str]:
     return [line]
 
 
-def steps(row: results.Row) -> Optional[float]:
+def steps(row: results.Row) -> float | None:
     return 1 / row["median_seconds"] if row.get("median_seconds") else None
 
 
-def published(args: argparse.Namespace, row: results.Row) -> Optional[float]:
+def published(args: argparse.Namespace, row: results.Row) -> float | None:
     found = PUBLISHED.get(growth.title_of(args, row["contender"]))
     return found[LENGTHS.index(row["value"])] if found and row["value"] in LENGTHS else None
 
 
-def shown(value: Optional[float]) -> str:
+def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def shown_spread(found: Optional[timing.Spread]) -> str:
+def shown_spread(found: timing.Spread | None) -> str:
     return "-" if found is None else f"{found.median:.2f} ({found.low:.2f} - {found.high:.2f})"

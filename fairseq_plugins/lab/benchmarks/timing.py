@@ -3,8 +3,9 @@
 import argparse
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,7 +30,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
 
 
-def ratios(times: Sequence[float], baseline: Sequence[float]) -> List[float]:
+def ratios(times: Sequence[float], baseline: Sequence[float]) -> list[float]:
     """The ratio of each time to the baseline's time from the same round and item."""
     return [own / base for own, base in zip(times, baseline)]
 
@@ -76,7 +77,7 @@ def interleave(
     description: str,
     clock: str = "wall",
     queued: bool = False,
-) -> List[List[float]]:
+) -> list[list[float]]:
     """Run all works on each item in turn, so that a change of machine speed affects all equally.
 
     Each round uses every item once. The order of the works rotates from round to round, because
@@ -96,12 +97,12 @@ def interleave(
         for each work, rounds * len(items) times in seconds. Entry i of all works belongs to the
         same item and round.
     """
-    times: List[List[float]] = [[] for _ in works]
+    times: list[list[float]] = [[] for _ in works]
     total = (warmup + rounds) * len(items) * len(works)
     with progress_bar(description=description, total=total, unit=" runs", leave=False) as bar:
         for turn in range(warmup + rounds):
             for item in items:
-                took: Dict[int, float] = {}
+                took: dict[int, float] = {}
                 for place in range(len(works)):
                     index = (turn + place) % len(works)
                     took[index] = seconds(partial(works[index], item), device, clock, queued)
@@ -115,8 +116,8 @@ def interleave(
 def comparison(
     names: Sequence[str],
     times: Sequence[Sequence[float]],
-    operations: Sequence[Optional[int]],
-) -> List[Dict[str, Any]]:
+    operations: Sequence[int | None],
+) -> list[dict[str, Any]]:
     """One row per contender: its ratios of time and operations to the first contender.
 
     "ratio_to_flop_limit" is the ratio of times over the ratio of operations. It is 1 if a contender

@@ -14,9 +14,10 @@ forward and backward from random features that stand for the decoder's.
 
 import argparse
 import itertools
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,11 +63,11 @@ def run(args: argparse.Namespace) -> results.Report:
     """
     device = machine.choose_device(args)
     on_cpu = device.type == "cpu"
-    models: List[contenders.Contender] = []
-    trainers: List[Any] = []
-    works: List[Callable[[int], None]] = []
-    failed: List[Dict[str, Any]] = []
-    sizes: List[List[Tuple[int, int]]] = []
+    models: list[contenders.Contender] = []
+    trainers: list[Any] = []
+    works: list[Callable[[int], None]] = []
+    failed: list[dict[str, Any]] = []
+    sizes: list[list[tuple[int, int]]] = []
     for words in args.arch:
         try:
             model = contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> results.Report:
     )
 
 
-def size(batch: Dict[str, Any]) -> Tuple[int, int]:
+def size(batch: dict[str, Any]) -> tuple[int, int]:
     """How many real target tokens and target positions a batch has."""
     rows = batch.get("rows")
     if rows is not None:
@@ -124,7 +125,7 @@ def size(batch: Dict[str, Any]) -> Tuple[int, int]:
     return batch["ntokens"], batch["target"].numel()
 
 
-def _step(step: Callable[[Dict[str, Any]], None], batches: List[Any], number: int) -> None:
+def _step(step: Callable[[dict[str, Any]], None], batches: list[Any], number: int) -> None:
     step(batches[number])
 
 
@@ -135,7 +136,7 @@ def load_batches(
     device: torch.device,
     order: str = "length",
     trainer: Any = None,
-) -> List[Any]:
+) -> list[Any]:
     """Batches of the training set, shuffled with a fixed seed so that all lengths occur.
 
     Args:
@@ -189,18 +190,18 @@ def load_batches(
     return batches
 
 
-def step_of(trainer: Any, part: str) -> Callable[[Dict[str, Any]], None]:
+def step_of(trainer: Any, part: str) -> Callable[[dict[str, Any]], None]:
     """The function to time, which takes a batch."""
     if part == "model":
         return lambda batch: trainer.train_step([batch], raise_oom=True)
     return loss_of(trainer) if part == "loss" else encoder_of(trainer)
 
 
-def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
+def encoder_of(trainer: Any) -> Callable[[dict[str, Any]], None]:
     """A function that runs the encoder forward, and backward from the sum of its output."""
     encoder = trainer.model.encoder.train()
 
-    def run_encoder(batch: Dict[str, Any]) -> None:
+    def run_encoder(batch: dict[str, Any]) -> None:
         words = batch["net_input"]
         source, lengths = (words[n].to(trainer.device) for n in ("src_tokens", "src_lengths"))
         encoder.zero_grad(set_to_none=True)
@@ -211,7 +212,7 @@ def encoder_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
     return run_encoder
 
 
-def loss_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
+def loss_of(trainer: Any) -> Callable[[dict[str, Any]], None]:
     """A function that runs output projection and criterion on random features, with backward.
 
     The random features replace the decoder's features, B x T x C. The model's encoder and decoder
@@ -219,12 +220,12 @@ def loss_of(trainer: Any) -> Callable[[Dict[str, Any]], None]:
     """
     model = trainer.model.train()
     parameter = next(model.parameters())
-    features: Dict[int, torch.Tensor] = {}
-    current: List[torch.Tensor] = []
+    features: dict[int, torch.Tensor] = {}
+    current: list[torch.Tensor] = []
     model.encoder.forward = lambda *args, **named: None
     model.decoder.extract_features = lambda *args, **named: (current[0], {"attn": [None]})
 
-    def run_loss(batch: Dict[str, Any]) -> None:
+    def run_loss(batch: dict[str, Any]) -> None:
         key = id(batch)
         if key not in features:
             torch.manual_seed(1)

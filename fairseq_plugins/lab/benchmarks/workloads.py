@@ -5,7 +5,8 @@ values only, so that a fresh process can rebuild the workload.
 """
 
 import argparse
-from typing import Any, Dict, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class Setting(NamedTuple):
     device: str
     threads: int
     options: str
-    sizes: Dict[str, Any]
+    sizes: dict[str, Any]
     vocabulary: int
 
 
@@ -175,7 +176,7 @@ class ModelWorkload(Workload):
     def set_input(self, length: int, sentences: int, target_length: int) -> None:
         source = random_tokens(self.setting, sentences, length)
         target = random_tokens(self.setting, sentences, target_length)
-        self.batch: Dict[str, Any] = {
+        self.batch: dict[str, Any] = {
             "id": torch.arange(sentences),
             "nsentences": sentences,
             "ntokens": target.numel(),

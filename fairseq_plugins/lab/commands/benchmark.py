@@ -12,8 +12,9 @@ import contextlib
 import importlib
 import logging
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq, summary

@@ -6,8 +6,8 @@ Each OUT is a folder of `reproduce`. The tables become columns in the order give
 result has a dash, and no mean.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError

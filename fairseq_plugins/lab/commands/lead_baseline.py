@@ -10,8 +10,8 @@ our Lsum (CNN, three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 /
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq

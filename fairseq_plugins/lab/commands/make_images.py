@@ -9,8 +9,8 @@ benchmark's images: results do not compare with published ones. The same argumen
 images. A file that exists is not replaced.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_flag, add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, shapes

@@ -9,8 +9,8 @@ writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression i
 same arguments give the same bytes with every Python. Files that exist are not replaced.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.errors import check_range

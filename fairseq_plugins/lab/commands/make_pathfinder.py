@@ -8,8 +8,8 @@ They are not the benchmark's pictures: results do not compare with published one
 arguments give the same pictures. A folder that has some is not changed.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, pathfinder

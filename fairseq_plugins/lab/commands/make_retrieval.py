@@ -8,8 +8,8 @@ not the benchmark's corpus: results do not compare with published ones. The same
 same bytes. Files that exist are not replaced.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, retrieval, sizes_of

@@ -9,8 +9,8 @@ an assumption. A line that cannot be used is left out, and left_out.txt in DIR s
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -9,9 +9,9 @@ image for training goes to valid.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -18,8 +18,8 @@ Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq

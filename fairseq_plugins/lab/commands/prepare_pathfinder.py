@@ -10,9 +10,9 @@ cannot be used is left out, and left_out.txt in DIR says why.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq

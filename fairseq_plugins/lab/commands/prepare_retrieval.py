@@ -9,8 +9,8 @@ out, and left_out.txt in DIR says why.
 Rerun to resume. Until all is done, DIR is named DIR.part.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.commands import needs_fairseq

@@ -33,8 +33,9 @@ logs.
 
 import argparse
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
@@ -49,7 +50,7 @@ from fairseq_plugins.training import precision, recipes
 
 def _by_value(value: Callable[[Table], Any]) -> str:
     """A default that differs from table to table: each value, and the tables that have it."""
-    tables: Dict[str, List[str]] = {}
+    tables: dict[str, list[str]] = {}
     for name, table in TABLES.items():
         tables.setdefault(str(value(table)), []).append(name)
     return "; ".join(f"{shown} ({', '.join(names)})" for shown, names in tables.items())
@@ -179,7 +180,7 @@ def read_request(args: argparse.Namespace) -> Request:
     return Request(**given)
 
 
-def read_results(folder: Path, table: str, option: str) -> Dict[str, Any]:
+def read_results(folder: Path, table: str, option: str) -> dict[str, Any]:
     """The results of a table in a folder that an option names.
 
     Raises:

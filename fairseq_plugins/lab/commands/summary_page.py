@@ -10,8 +10,8 @@ one does not tell them.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError

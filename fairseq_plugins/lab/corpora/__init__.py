@@ -10,8 +10,9 @@ import math
 import os
 import random
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
@@ -33,11 +34,11 @@ class Row(NamedTuple):
     """A line of a table as its columns, with its place (FILE:LINE), or the problem with it."""
 
     place: str
-    columns: List[str]
+    columns: list[str]
     problem: str = ""
 
 
-def numbered_lines(path: Path) -> Iterator[Tuple[str, Optional[bytes]]]:
+def numbered_lines(path: Path) -> Iterator[tuple[str, bytes | None]]:
     """The lines of a file, which may be compressed with gzip, bzip2 or xz, with FILE:LINE.
 
     None replaces a line that is too long.
@@ -76,7 +77,7 @@ def rows(path: Path, columns: int) -> Iterator[Row]:
             yield Row(place, [], str(error))
 
 
-def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> Iterator[Document]:
+def sampled(documents: Iterable[Document], sizes: dict[str, int], seed: int) -> Iterator[Document]:
     """Yield the documents with a problem as they come, then a random sample, split by split.
 
     If fewer can be used, the splits share them in the proportions of `sizes`. The first document of
@@ -90,7 +91,7 @@ def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> 
     # Python guarantees a stable stream across versions for random() only
     uniform = random.Random(f"sample {seed}").random
     total, seen = sum(sizes.values()), 0
-    kept: List[Document] = []
+    kept: list[Document] = []
     for document in documents:
         if document.problem:
             yield document
@@ -101,7 +102,7 @@ def sampled(documents: Iterable[Document], sizes: Dict[str, int], seed: int) -> 
         elif (place := int(uniform() * seen)) < total:
             kept[place] = document
     keys = [uniform() for _ in kept]
-    labels: Dict[str, int] = {}
+    labels: dict[str, int] = {}
     for number in sorted(range(len(kept)), key=keys.__getitem__):
         labels.setdefault(kept[number].target, number)
     firsts = set(labels.values())
@@ -126,14 +127,14 @@ def add_seed(parser: argparse.ArgumentParser, what: str) -> None:
     add_number(parser, "--seed", f"random seed; another seed gives another {what}", 1, -math.inf)
 
 
-def sizes_of(args: argparse.Namespace) -> Dict[str, int]:
+def sizes_of(args: argparse.Namespace) -> dict[str, int]:
     """The size of each split by the options --train and --held-out."""
     return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
 
 
 def prepare_sample(
     args: argparse.Namespace,
-    settings: Dict[str, Any],
+    settings: dict[str, Any],
     documents: Callable[[], Iterable[Document]],
     **how: Any,
 ) -> None:
@@ -145,7 +146,7 @@ def prepare_sample(
 
 def prepare_corpus(
     args: argparse.Namespace,
-    settings: Dict[str, Any],
+    settings: dict[str, Any],
     documents: Callable[[], Iterable[Document]],
     read: Callable[[Document], Document] = lambda document: document,
     notes: Iterable[str] = (),
@@ -160,7 +161,7 @@ def prepare_corpus(
         notes: lines for the report.
     """
 
-    def write() -> Dict[str, Any]:
+    def write() -> dict[str, Any]:
         found = write_documents(preparation, documents(), read, args.workers, SPLITS)
         asked = settings.get("sizes", {})
         fewer = sum(found["documents"].values()) < sum(asked.values())

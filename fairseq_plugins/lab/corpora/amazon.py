@@ -7,9 +7,9 @@ five reviews) is an assumption. Format: a JSON object a line, of which `reviewTe
 """
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Iterator
 
 from fairseq_plugins.lab.corpora import numbered_lines
 from fairseq_plugins.preparation.documents import (

@@ -6,8 +6,8 @@ byte for the class, then 3 x 1,024 bytes for red, green and blue, row by row. As
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Grey pictures of 32 x 32 as sequences of words, for the Long-Range Arena."""
 
 import argparse
-from typing import Any, Dict
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
 
 
-def settings(args: argparse.Namespace) -> Dict[str, Any]:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of a preparation with these options."""
     shrunk = {} if args.shrink == 1 else {"shrink": args.shrink}
     return {**classification_settings(args, "pixels"), **shrunk}

@@ -9,8 +9,9 @@ set lacks these marks.
 The release has no text bodies, which Fastformer's topic classification reads (505 words a text).
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from fairseq_plugins.lab.corpora import Row, rows
 from fairseq_plugins.preparation.documents import Document
@@ -47,7 +48,7 @@ def read_news(paths: Sequence[Path]) -> Iterator[News]:
                 yield News(row.place, name, category, title, abstract)
 
 
-def topics(paths: Sequence[Path], bodies: Optional[Path]) -> Iterator[Document]:
+def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Document]:
     """Title, abstract and, where there is a file of them, body of each news, and its category.
 
     Args:
@@ -57,7 +58,7 @@ def topics(paths: Sequence[Path], bodies: Optional[Path]) -> Iterator[Document]:
     Raises:
         ConfigurationError: a file cannot be read, or is damaged.
     """
-    body_of: Dict[str, str] = {}
+    body_of: dict[str, str] = {}
     for row in rows(bodies, 2) if bodies is not None else ():
         if row.problem:
             yield Document("all", row.place, "", "", row.problem)
@@ -85,7 +86,7 @@ class Impression(NamedTuple):
     clicked: Sequence[bool]
 
 
-def read_impression(row: Row, numbers: Dict[str, int]) -> Impression:
+def read_impression(row: Row, numbers: dict[str, int]) -> Impression:
     """A line of behaviors.tsv.
 
     Args:

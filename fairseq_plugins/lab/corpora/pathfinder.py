@@ -13,8 +13,9 @@ that the release names; its pictures are not those of the release.
 
 import math
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,14 +88,14 @@ class Picture(NamedTuple):
 
     levels: bytes
     connected: bool
-    paths: List[np.ndarray]
+    paths: list[np.ndarray]
     dots: np.ndarray
 
 
 class Space:
     """Where paths may still go: a grid of cells, `FINE` of them a pixel."""
 
-    def __init__(self, cells: Optional[bytearray] = None):
+    def __init__(self, cells: bytearray | None = None):
         self.cells = cells or bytearray((FINE * SIZE) ** 2)
 
     def copy(self) -> "Space":
@@ -115,7 +116,7 @@ class Space:
                 self.cells[start + first : start + last] = b"\1" * (last - first)
 
 
-def draw_path(uniform: Callable[[], float], dashes: int, space: Space) -> Optional[np.ndarray]:
+def draw_path(uniform: Callable[[], float], dashes: int, space: Space) -> np.ndarray | None:
     """Draw a path and take its space, or return None if its random start leads nowhere.
 
     Args:
@@ -128,7 +129,7 @@ def draw_path(uniform: Callable[[], float], dashes: int, space: Space) -> Option
     """
     inner = SIZE - 1 - 2 * EDGE
     x, y, angle = EDGE + inner * uniform(), EDGE + inner * uniform(), 2 * math.pi * uniform()
-    path: List[List[Tuple[float, float]]] = []
+    path: list[list[tuple[float, float]]] = []
     gap, most_turn = 0.0, 0.0  # before the first dash
     own = space.copy()
     while len(path) < dashes:
@@ -181,7 +182,7 @@ def draw(uniform: Callable[[], float], dashes: int, connected: bool) -> Picture:
     raise ConfigurationError(f"--dashes {dashes}: such long paths do not fit: give fewer")
 
 
-def _levels(paths: List[np.ndarray], dots: np.ndarray) -> bytes:
+def _levels(paths: list[np.ndarray], dots: np.ndarray) -> bytes:
     """The grey level of each pixel: 255 in a dash or a dot, and 0 from half a pixel outside."""
     y, x = np.mgrid[:SIZE, :SIZE]
     pixels = np.stack([x, y], axis=-1).reshape(-1, 1, 2)
@@ -202,7 +203,7 @@ def write(folder: Path, count: int, dashes: int, seed: int) -> None:
     """
     uniform = random.Random(f"pathfinder {seed} {dashes}").random
     bar = progress_bar(range(count), description="pictures", unit=" pictures")
-    lines: List[str] = []
+    lines: list[str] = []
     for number in bar:
         picture = draw(uniform, dashes, bool(number % 2))
         part, name = f"imgs/{number // PER_FILE}", f"sample_{number % PER_FILE}.png"

@@ -2,14 +2,13 @@
 
 import struct
 import zlib
-from typing import Tuple
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 HEADER = ">IIBBBBB"  # width, height, bits, colour, compression, filter, interlacing
 GREY = (8, 0, 0, 0, 0)
 
 
-def decode(content: bytes) -> Tuple[int, int, bytes]:
+def decode(content: bytes) -> tuple[int, int, bytes]:
     """Width, height and the grey levels, row by row.
 
     Raises:

@@ -6,8 +6,8 @@ two texts, which tabs separate, without a header. A model reads 4,000 bytes of e
 """
 
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
 
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import rows
@@ -36,7 +36,7 @@ def pairs(folder: Path) -> Iterator[Document]:
             yield Document(split, row.place, "" if problem else text, label, problem)
 
 
-def write_made_up(folder: Path, sizes: Dict[str, int], words: int, seed: int) -> None:
+def write_made_up(folder: Path, sizes: dict[str, int], words: int, seed: int) -> None:
     """Write pairs in this format whose label is whether both texts are of one field.
 
     Each of `FIELDS` fields has its own syllables, which form the words of its texts. Fields
@@ -57,7 +57,7 @@ def write_made_up(folder: Path, sizes: Dict[str, int], words: int, seed: int) ->
         write_lines(folder / NAMES[split], lines)
 
 
-def _made_up(uniform: Callable[[], float], fields: List[List[str]], number: int, words: int) -> str:
+def _made_up(uniform: Callable[[], float], fields: list[list[str]], number: int, words: int) -> str:
     """A line whose label is 1 where `number` is odd."""
     same, one = number % 2, int(uniform() * FIELDS)
     other = one if same else (one + 1 + int(uniform() * (FIELDS - 1))) % FIELDS

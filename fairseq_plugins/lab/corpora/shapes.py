@@ -8,8 +8,8 @@ Plain ones are upright, black on white, without noise.
 import io
 import math
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Dict
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def _square(u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 # inside or not, at points of a unit circle around the shape's centre
-SHAPES: Dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "disc": lambda u, v: np.hypot(u, v) < 1,
     "ring": lambda u, v: abs(np.hypot(u, v) - 0.75) < 0.25,
     "half disc": lambda u, v: (np.hypot(u, v) < 1) & (v > 0),

@@ -1,7 +1,7 @@
 """The loss of recommendation: each clicked news against the others of its sample."""
 
 import math
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -19,8 +19,8 @@ class NewsRecommendationCriterion(FairseqCriterion):
     """
 
     def forward(
-        self, model: Any, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        self, model: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         scores = model(**sample["net_input"])
         clicked = sample["target"]
         losses = -torch.log_softmax(scores.float(), dim=1)
@@ -45,7 +45,7 @@ class NewsRecommendationCriterion(FairseqCriterion):
         return loss, size, logged
 
     @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the mean loss, in bits, and the means of `METRICS` over impressions, in percent."""
         size = sum(log["sample_size"] for log in logging_outputs)
         loss = sum(log["loss"] for log in logging_outputs)

@@ -1,6 +1,6 @@
 """Classification of pairs of texts: two encodings and a network on both (Retrieval)."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import torch
 from fairseq.models import register_model, register_model_architecture
@@ -52,10 +52,10 @@ class PairClassifierModel(EncoderClassifierModel):
     def forward(
         self,
         src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
+        src_lengths: Tensor | None = None,
         features_only: bool = True,
-        classification_head_name: Optional[str] = None,
-    ) -> Tuple[Tensor, Dict[str, List[Tensor]]]:
+        classification_head_name: str | None = None,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """As `EncoderClassifierModel.forward`; encodings are 2 B, all first texts, then the others.
 
         Raises:

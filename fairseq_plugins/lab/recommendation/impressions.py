@@ -5,16 +5,17 @@ each news that was shown ``2 * news + clicked``. In train there is one for each 
 of its impression that were not clicked.
 """
 
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset, data_utils
 
-Sample = Dict[str, Any]
+Sample = dict[str, Any]
 
 
-def pack(history: Sequence[int], shown: Sequence[int], clicked: Sequence[bool]) -> List[int]:
+def pack(history: Sequence[int], shown: Sequence[int], clicked: Sequence[bool]) -> list[int]:
     """The stored form of an impression."""
     return [len(history), *history, *(2 * news + click for news, click in zip(shown, clicked))]
 
@@ -38,7 +39,7 @@ class Impressions(FairseqDataset):
         titles: Sequence[Any],
         pad: int,
         max_history: int,
-        negatives: Optional[int],
+        negatives: int | None,
         seed: int,
     ):
         self.rows, self.titles, self.pad = rows, titles, pad
@@ -67,7 +68,7 @@ class Impressions(FairseqDataset):
             "clicked": clicked,
         }
 
-    def collater(self, samples: List[Sample]) -> Sample:
+    def collater(self, samples: list[Sample]) -> Sample:
         """A batch for `NewsRecommenderModel`; "target" is bool, B x C: which were clicked."""
         if not samples:
             return {}

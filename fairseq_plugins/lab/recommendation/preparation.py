@@ -11,8 +11,9 @@ The prepared folder holds
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
@@ -45,7 +46,7 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
         ConfigurationError: a file cannot be read, or a split has no impression.
     """
     names = [folder / name for folder in (train, test) for name in (mind.NEWS, mind.BEHAVIORS)]
-    settings: Dict[str, Any] = {"task": "news_recommendation", "valid_every": valid_every}
+    settings: dict[str, Any] = {"task": "news_recommendation", "valid_every": valid_every}
     settings.update(inputs=[digest(path) for path in names], **normalization(destination))
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
@@ -62,8 +63,8 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
 
 
 def _read(
-    folder: Path, train: Path, test: Path, valid_every: int, form: Optional[str]
-) -> Dict[str, Any]:
+    folder: Path, train: Path, test: Path, valid_every: int, form: str | None
+) -> dict[str, Any]:
     """Write titles and impressions; returns how many there are, and what was left out."""
     with written_whole(folder / LEFT_OUT) as file:
         bad = LeftOut(file)
@@ -73,11 +74,11 @@ def _read(
 
 
 def _read_news(
-    folder: Path, train: Path, test: Path, form: Optional[str], bad: LeftOut
-) -> Dict[str, Any]:
+    folder: Path, train: Path, test: Path, form: str | None, bad: LeftOut
+) -> dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
-    known: Set[str] = set()
-    found: Dict[str, Any] = {"news": {}, "words": {}}
+    known: set[str] = set()
+    found: dict[str, Any] = {"news": {}, "words": {}}
     for part, source in (("train", train), ("test", test)):
         titles, ids = [], []
         for news in mind.read_news([source / mind.NEWS]):
@@ -96,7 +97,7 @@ def _read_news(
 
 def _read_impressions(
     folder: Path, train: Path, test: Path, valid_every: int, bad: LeftOut
-) -> Dict[str, Dict[str, int]]:
+) -> dict[str, dict[str, int]]:
     """Write impressions; returns the numbers of each split."""
     import numpy as np
     import torch
@@ -111,7 +112,7 @@ def _read_impressions(
         for split, prefix in prefixes.items()
     }
     counts = {split: dict.fromkeys(COUNTED, 0) for split in SPLITS}
-    ids: Dict[str, List[str]] = {split: [] for split in SPLITS}
+    ids: dict[str, list[str]] = {split: [] for split in SPLITS}
     for split, name, (history, shown, clicked) in _usable(train, test, valid_every, numbers, bad):
         sizes = (1, not history, len(history), len(shown), sum(clicked))
         for counted, size in zip(COUNTED, sizes):
@@ -136,8 +137,8 @@ def _read_impressions(
 
 
 def _usable(
-    train: Path, test: Path, valid_every: int, numbers: Dict[str, int], bad: LeftOut
-) -> Iterator[Tuple[str, str, mind.Impression]]:
+    train: Path, test: Path, valid_every: int, numbers: dict[str, int], bad: LeftOut
+) -> Iterator[tuple[str, str, mind.Impression]]:
     """Split, number and content of each impression that can be used."""
     for part, source in (("train", train), ("test", test)):
         lines = rows(source / mind.BEHAVIORS, mind.BEHAVIOR_COLUMNS)
@@ -152,7 +153,7 @@ def _usable(
                 yield split, row.columns[0], impression
 
 
-def _report(settings: Dict[str, Any], found: Dict[str, Any], unknown: Dict[str, int]) -> List[str]:
+def _report(settings: dict[str, Any], found: dict[str, Any], unknown: dict[str, int]) -> list[str]:
     lines = [["split", *COUNTED]]
     for split, count in found["counts"].items():
         lines.append([split, *(f"{count[counted]:,}" for counted in COUNTED)])

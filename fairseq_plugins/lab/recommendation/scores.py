@@ -1,13 +1,13 @@
 """AUC, MRR and nDCG of an impression, as in the evaluation of the MIND challenge."""
 
-from typing import Any, Tuple
+from typing import Any
 
 import numpy as np
 
 METRICS = ("AUC", "MRR", "nDCG@5", "nDCG@10")
 
 
-def of_impression(clicked: Any, scores: Any) -> Tuple[float, float, float, float]:
+def of_impression(clicked: Any, scores: Any) -> tuple[float, float, float, float]:
     """`METRICS` of an impression, each from 0 to 1.
 
     With the rank r of each news by falling score (of equal ones the first comes first) and y = 1

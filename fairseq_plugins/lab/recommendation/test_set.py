@@ -1,7 +1,8 @@
 """The impressions of a split, and what `evaluate` does with them."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class Recommendations(Predicted):
         self.names = list(read_lines(binary[2]))
         self.total = len(self.references)
 
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[List[str]]:
+    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
         """The ranks of all news of each impression, in the format of the MIND challenge."""
         device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -65,7 +66,7 @@ class Recommendations(Predicted):
     def _line(self, number: int, ranks: np.ndarray) -> str:
         return f"{self.names[number]} [{','.join(map(str, ranks))}]"
 
-    def read(self, log: Path) -> List[np.ndarray]:
+    def read(self, log: Path) -> list[np.ndarray]:
         """Read the ranks that `predict` wrote.
 
         Raises:
@@ -79,11 +80,11 @@ class Recommendations(Predicted):
             raise ConfigurationError(f"{log} lacks ranks: all are needed for a score")
         return found
 
-    def write(self, found: List[np.ndarray], folder: Path) -> None:
+    def write(self, found: list[np.ndarray], folder: Path) -> None:
         """Write prediction.txt, in the format of the MIND challenge."""
         write_lines(folder / "prediction.txt", map(self._line, range(self.total), found))
 
-    def score(self, found: List[np.ndarray]) -> Dict[str, Dict[str, Any]]:
+    def score(self, found: list[np.ndarray]) -> dict[str, dict[str, Any]]:
         """The means of `METRICS` over impressions, in percent, with 95 % bootstrap intervals."""
         values = 100 * np.array(
             [of_impression(clicked, 1 / ranks) for clicked, ranks in zip(self.references, found)]

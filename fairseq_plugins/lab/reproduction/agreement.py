@@ -1,7 +1,7 @@
 """Which differences between rows agree with the paper's."""
 
 import itertools
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.figures import paper_sample, scores
@@ -16,7 +16,7 @@ AGREEMENT_NOTE = (
 AGREEMENT = {1: "agrees", 0: "open", -1: "disagrees"}
 
 
-def agreement(results: Dict[str, Any]) -> List[str]:
+def agreement(results: dict[str, Any]) -> list[str]:
     """What agrees with the paper: each row against the row that the paper compares it with."""
     metric = results["metrics"][0]
     rows = {row["name"]: row for row in results["rows"]}
@@ -35,7 +35,7 @@ def agreement(results: Dict[str, Any]) -> List[str]:
     return [*lines, "", *pairs_in_order(results)]
 
 
-def pairs_in_order(results: Dict[str, Any]) -> List[str]:
+def pairs_in_order(results: dict[str, Any]) -> list[str]:
     """How many pairs of rows have a clear order here, and the same one as in the paper."""
     metric, rows = results["metrics"][0], results["rows"]
     counts = {1: 0, 0: 0, -1: 0, "alone": 0}
@@ -54,11 +54,11 @@ def pairs_in_order(results: Dict[str, Any]) -> List[str]:
     ]
 
 
-def _difference(ours: List[float], theirs: List[float]) -> Optional[Difference]:
+def _difference(ours: list[float], theirs: list[float]) -> Difference | None:
     return subtract(Sample.of(ours), Sample.of(theirs)) if ours and theirs else None
 
 
-def _claimed(results: Dict[str, Any], row: Dict[str, Any], base: Dict[str, Any]) -> Any:
+def _claimed(results: dict[str, Any], row: dict[str, Any], base: dict[str, Any]) -> Any:
     """The paper's difference as text, and its sign: 0 if its own interval includes 0."""
     here, there = (paper_sample(results, each, 0) for each in (row, base))
     if not here or not there:
@@ -69,7 +69,7 @@ def _claimed(results: Dict[str, Any], row: Dict[str, Any], base: Dict[str, Any])
     return _signed(found), (found.value > 0) - (found.value < 0)
 
 
-def _signed(found: Optional[Difference]) -> str:
+def _signed(found: Difference | None) -> str:
     if not found:
         return "-"
     if found.half is None:

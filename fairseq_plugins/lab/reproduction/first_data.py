@@ -1,8 +1,9 @@
 """Other data on which the training of some rows begins, made from the prepared folder."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
@@ -48,7 +49,7 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
 
 # `Row.begins` -> a function that makes a folder (the second argument) from the prepared one, and
 # leaves it as it is if it is finished
-FIRST_DATA: Dict[str, Callable[[Path, Path], Any]] = {
+FIRST_DATA: dict[str, Callable[[Path, Path], Any]] = {
     "both-directions": join_directions,
     **{kind: partial(prepare_pretraining, kind=kind) for kind in KINDS},
 }

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from typing import NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class Sample(NamedTuple):
@@ -22,7 +23,7 @@ class Difference(NamedTuple):
     """A difference of two means; half of its 95 % interval, or None if that is unknown."""
 
     value: float
-    half: Optional[float]
+    half: float | None
 
     @property
     def sign(self) -> int:
@@ -38,7 +39,7 @@ def student(freedom: float) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def half_interval(sample: Sample) -> Optional[float]:
+def half_interval(sample: Sample) -> float | None:
     """Half of the 95 % interval of a mean over seeds; None for one seed."""
     if sample.seeds < 2:
         return None

@@ -1,14 +1,15 @@
 """Several tables of `reproduce` with the same rows as the columns of one, with their mean."""
 
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.figures import scores
 
 
-def joined(tables: Sequence[Dict[str, Any]]) -> str:
+def joined(tables: Sequence[dict[str, Any]]) -> str:
     """The first metric of each table in Markdown: the mean of the seeds, and the paper's figure.
 
     The last column is the mean of the others, where a row has all of them.
@@ -31,7 +32,7 @@ def joined(tables: Sequence[Dict[str, Any]]) -> str:
     lines = table_head([*tables[0]["columns"], *titles, f"mean of {len(tables)}"])
     for each in zip(*(table["rows"] for table in tables)):
         found = [scores(row, table["metrics"][0]) for row, table in zip(each, tables)]
-        here: List[Optional[float]] = [statistics.mean(f) if f else None for f in found]
+        here: list[float | None] = [statistics.mean(f) if f else None for f in found]
         paper = [row["paper"]["scores"][0] if row["paper"] else None for row in each]
         cells = map(_cell, [*here, _mean(here)], [*paper, _mean(paper)])
         lines.append(table_line([*each[0]["labels"], *cells]))
@@ -41,12 +42,12 @@ def joined(tables: Sequence[Dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _mean(values: Sequence[Optional[float]]) -> Optional[float]:
+def _mean(values: Sequence[float | None]) -> float | None:
     """The mean; None unless all are known."""
     known = [value for value in values if value is not None]
     return statistics.mean(known) if len(known) == len(values) else None
 
 
-def _cell(here: Optional[float], paper: Optional[float]) -> str:
+def _cell(here: float | None, paper: float | None) -> str:
     shown = "-" if here is None else f"{here:.2f}"
     return shown if paper is None else f"{shown} ({paper:.2f})"

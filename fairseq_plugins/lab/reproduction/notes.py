@@ -1,14 +1,14 @@
 """The notes below a table: data, scoring, seeds, timing, machine, and every known limitation."""
 
 import re
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from fairseq_plugins.lab.reproduction.agreement import AGREEMENT_NOTE
 from fairseq_plugins.lab.reproduction.figures import distinct, extent, has_paper
 from fairseq_plugins.lab.reproduction.tables import BASELINE
 
 
-def notes(results: Dict[str, Any]) -> List[str]:
+def notes(results: dict[str, Any]) -> list[str]:
     """Data, scoring, seeds, timing and machine of the figures, with every known limitation."""
     runs = [run for row in results["rows"] for run in row["runs"]]
     found = [*data_notes(results), *results.get("remarks", [])]
@@ -39,7 +39,7 @@ def notes(results: Dict[str, Any]) -> List[str]:
     return [*found, *failed]
 
 
-def data_notes(results: Dict[str, Any]) -> List[str]:
+def data_notes(results: dict[str, Any]) -> list[str]:
     """Notes of the data, and of the paper's where it differs."""
     data, paper = results["data"], results.get("data_of_paper", {})
     here = {**data["pairs"], **({"classes": data["classes"]} if "classes" in data else {})}
@@ -53,7 +53,7 @@ def data_notes(results: Dict[str, Any]) -> List[str]:
     return found
 
 
-def score_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
+def score_notes(results: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
     """Notes of how scores were computed."""
     found = []
     scored = [run["scoring"]["scores"] for run in runs if run.get("scoring")]
@@ -69,7 +69,7 @@ def score_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str
     return found
 
 
-def seed_notes(results: Dict[str, Any]) -> List[str]:
+def seed_notes(results: dict[str, Any]) -> list[str]:
     """Notes of the seeds, by rows if they differ; at least one run is finished."""
     seeds = {
         row["name"]: sorted(run["seed"] for run in row["runs"])
@@ -85,9 +85,9 @@ def seed_notes(results: Dict[str, Any]) -> List[str]:
     return found
 
 
-def test_notes(results: Dict[str, Any]) -> List[str]:
+def test_notes(results: dict[str, Any]) -> list[str]:
     """Notes of the checkpoints and options of the tests, by runs if they differ."""
-    runs: Dict[Tuple[str, str], List[str]] = {}
+    runs: dict[tuple[str, str], list[str]] = {}
     for row in results["rows"]:
         for run in row["runs"]:
             if run.get("scoring"):
@@ -109,9 +109,9 @@ def test_notes(results: Dict[str, Any]) -> List[str]:
     return found
 
 
-def precision_notes(results: Dict[str, Any]) -> List[str]:
+def precision_notes(results: dict[str, Any]) -> list[str]:
     """A note of the precision of training, by runs if it differs."""
-    runs: Dict[str, List[str]] = {}
+    runs: dict[str, list[str]] = {}
     for row in results["rows"]:
         for run in row["runs"]:
             words = " ".join(run["training"]["command"])
@@ -126,7 +126,7 @@ def precision_notes(results: Dict[str, Any]) -> List[str]:
     return [f"Precision of training differs: {'; '.join(by_name)}."]
 
 
-def not_run(results: Dict[str, Any]) -> List[str]:
+def not_run(results: dict[str, Any]) -> list[str]:
     """A note that names the rows and planned runs without a score."""
     done = {row["name"]: {run["seed"] for run in row["runs"] if run.get("scoring")}
             for row in results["rows"]}  # fmt: skip
@@ -139,11 +139,11 @@ def not_run(results: Dict[str, Any]) -> List[str]:
     return [f"Not run: {'; '.join(missing)}."] if missing else []
 
 
-def _counts(counts: Dict[str, int]) -> str:
+def _counts(counts: dict[str, int]) -> str:
     return " / ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]:
+def time_notes(results: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
     skipped = extent([run["training"]["timing_skip"] for run in runs])
     found = [
         "s/epoch: median time of an update by the training log x updates of an epoch; the "
@@ -189,12 +189,12 @@ def time_notes(results: Dict[str, Any], runs: List[Dict[str, Any]]) -> List[str]
     return found
 
 
-def places_of(run: Dict[str, Any]) -> List[Dict[str, Any]]:
+def places_of(run: dict[str, Any]) -> list[dict[str, Any]]:
     """The machines that a run was trained on, and the processes that shared it on each."""
     return [*run["training"].get("earlier_places", []), run["training"]]
 
 
-def describe_machine(machine: Dict[str, Any], word: str = "Machine") -> str:
+def describe_machine(machine: dict[str, Any], word: str = "Machine") -> str:
     return (
         "{}: {device} ({cores} cores, {threads} thread(s) a process), Python {python}, "
         "torch {torch}, fairseq {fairseq}, commit {commit}.".format(word, **machine)

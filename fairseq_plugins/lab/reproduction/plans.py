@@ -2,8 +2,9 @@
 
 import shlex
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any
 
 import torch
 from fairseq import tasks
@@ -53,13 +54,13 @@ def count_parameters(given: Namespace) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def describe_data(folder: Path) -> Dict[str, Any]:
+def describe_data(folder: Path) -> dict[str, Any]:
     """The name of a prepared folder, the sizes of its splits, and its number of classes, if any.
 
     Raises:
         ConfigurationError: a split is missing, or the folder was not prepared by this package.
     """
-    described: Dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
+    described: dict[str, Any] = {"name": folder.resolve().name, "pairs": {}}
     described["fingerprint"] = settings.fingerprint(folder)
     described["held_out"] = settings.fingerprint_of_tokens(folder, "valid", "test")
     prepared, labels = Prepared(folder), folder / "label" / "dict.txt"
@@ -145,8 +146,8 @@ class PlannedRuns:
         self.data = describe_data(request.data)
         self.check_out()
         # two for a row that begins with other data
-        self.plans: Dict[str, List[planning.Plan]] = {}
-        self.parameters: Dict[str, int] = {}
+        self.plans: dict[str, list[planning.Plan]] = {}
+        self.parameters: dict[str, int] = {}
         for number, row in enumerate(self.rows, 1):
             say(f"checking row {number}/{len(self.rows)}: {row.name}")
             try:
@@ -252,7 +253,7 @@ class PlannedRuns:
             )
         )
 
-    def ending(self, length: Optional[int] = None) -> List[str]:
+    def ending(self, length: int | None = None) -> list[str]:
         """Options that end each run of this call; a later call may continue the same runs.
 
         Args:
@@ -267,7 +268,7 @@ class PlannedRuns:
             [*map(str, self.request.settings), *self.precision(), *self.request.words]
         )
 
-    def precision(self) -> List[str]:
+    def precision(self) -> list[str]:
         return ["--precision", self.request.precision] if self.request.precision else []
 
 

@@ -2,8 +2,9 @@
 
 import functools
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from fairseq_plugins.lab.benchmarks.plots import MARKERS, figure
 from fairseq_plugins.lab.reproduction.figures import (
@@ -24,13 +25,13 @@ class Curve(NamedTuple):
 
     row: str
     seed: int
-    hours: List[float]
-    values: List[float]
+    hours: list[float]
+    values: list[float]
 
 
 def plot(
-    results: Dict[str, Any], folder: Path, beside: Sequence[Dict[str, Any]] = ()
-) -> List[Path]:
+    results: dict[str, Any], folder: Path, beside: Sequence[dict[str, Any]] = ()
+) -> list[Path]:
     """Plot the scores: against training time if the table has times, otherwise as bars.
 
     If logs of training hold validations, a second plot shows how each run came to its score.
@@ -61,7 +62,7 @@ def plot(
     return [folder / f"{name}.svg" for name in plots]
 
 
-def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
+def learning_curves(results: dict[str, Any]) -> tuple[str, list[Curve]]:
     """How the runs learned.
 
     Returns:
@@ -90,7 +91,7 @@ def learning_curves(results: Dict[str, Any]) -> Tuple[str, List[Curve]]:
     return measure, curves
 
 
-def _draw_curves(path: Path, results: Dict[str, Any]) -> None:
+def _draw_curves(path: Path, results: dict[str, Any]) -> None:
     measure, curves = learning_curves(results)
     with figure(path, width=6.5, height=4.2) as (axis,):
         _add_curves(axis, measure, curves)
@@ -114,9 +115,9 @@ def _add_curves(axis: Any, measure: str, curves: Sequence[Curve]) -> None:
     axis.legend(frameon=False, fontsize=8)
 
 
-def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Dict[int, float]]:
+def by_pairs(all_results: Sequence[dict[str, Any]], metric: str) -> dict[str, dict[int, float]]:
     """The mean score over the seeds of each row, by the number of training pairs."""
-    found: Dict[str, Dict[int, float]] = {}
+    found: dict[str, dict[int, float]] = {}
     for results in sorted(all_results, key=lambda each: each["data"]["pairs"]["train"]):
         for row in results["rows"]:
             values = scores(row, metric)
@@ -126,7 +127,7 @@ def by_pairs(all_results: Sequence[Dict[str, Any]], metric: str) -> Dict[str, Di
     return found
 
 
-def _draw_sizes(path: Path, results: Dict[str, Any], beside: Sequence[Dict[str, Any]]) -> None:
+def _draw_sizes(path: Path, results: dict[str, Any], beside: Sequence[dict[str, Any]]) -> None:
     """Scores against the number of training pairs, beside published ones."""
     published = TABLES[results["table"]].by_pairs
     metric = published.metric if published else results["metrics"][0]
@@ -134,7 +135,7 @@ def _draw_sizes(path: Path, results: Dict[str, Any], beside: Sequence[Dict[str, 
 
 
 def draw_sizes(
-    path: Path, points: Dict[str, Dict[int, float]], published: Any, metric: str
+    path: Path, points: dict[str, dict[int, float]], published: Any, metric: str
 ) -> None:
     """Draw the scores of rows, each by the number of training pairs, and the published ones."""
     with figure(path, width=6.5, height=4.2) as (axis,):
@@ -151,7 +152,7 @@ def draw_sizes(
         axis.legend(fontsize=8)
 
 
-def _draw_bars(path: Path, results: Dict[str, Any]) -> None:
+def _draw_bars(path: Path, results: dict[str, Any]) -> None:
     """Bars of the first metric: here with intervals over seeds and each seed, and in the paper."""
     metric, rows = results["metrics"][0], results["rows"][::-1]
     panels = [("here", [scores(row, metric) for row in rows])]
@@ -170,9 +171,9 @@ def _draw_bars(path: Path, results: Dict[str, Any]) -> None:
 
 
 def _add_bars(
-    axis: Any, title: str, values: Sequence[Sequence[float]], rows: Sequence[Dict[str, Any]]
+    axis: Any, title: str, values: Sequence[Sequence[float]], rows: Sequence[dict[str, Any]]
 ) -> None:
-    ends: List[float] = []
+    ends: list[float] = []
     for place, (row, own) in enumerate(zip(rows, values)):
         if not own:
             axis.text(0.02, place, "not run", va="center", transform=axis.get_yaxis_transform())
@@ -193,7 +194,7 @@ def _add_bars(
     axis.set_title(title)
 
 
-def _draw_times(path: Path, results: Dict[str, Any]) -> None:
+def _draw_times(path: Path, results: dict[str, Any]) -> None:
     """BLEU against training time, with a second panel for the paper's figures."""
     ratio = ratio_function(results)
     relative = any(ratio(results, row) for row in results["rows"])
@@ -202,13 +203,13 @@ def _draw_times(path: Path, results: Dict[str, Any]) -> None:
         _add_times(axes, results, ratio, relative)
 
 
-def _add_times(axes: Sequence[Any], results: Dict[str, Any], ratio: Any, relative: bool) -> None:
+def _add_times(axes: Sequence[Any], results: dict[str, Any], ratio: Any, relative: bool) -> None:
     here, paper = axes[-1], axes[0] if len(axes) == 2 else None
-    kinds: Dict[str, int] = {}  # last row number of each first label; a label has one colour
+    kinds: dict[str, int] = {}  # last row number of each first label; a label has one colour
     for row in results["rows"]:
         kind = row["labels"][0]
         number = kinds[kind] = kinds.get(kind, -1) + 1
-        style: Dict[str, Any] = {
+        style: dict[str, Any] = {
             "color": f"C{list(kinds).index(kind)}",
             "marker": MARKERS[number % len(MARKERS)],
             "linestyle": "none",

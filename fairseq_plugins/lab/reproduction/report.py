@@ -2,7 +2,7 @@
 
 import statistics
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from fairseq_plugins.files import written_whole
 from fairseq_plugins.lab.markdown import table_head, table_line
@@ -20,7 +20,7 @@ from fairseq_plugins.lab.reproduction.figures import (
 from fairseq_plugins.lab.reproduction.notes import notes
 
 
-def table(results: Dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """The Markdown table, beside the paper's figures if there are any, and what can be concluded.
 
     Args:
@@ -56,11 +56,11 @@ def table(results: Dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cell(value: Optional[float], form: str) -> str:
+def cell(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def spread(row: Dict[str, Any], metric: str) -> str:
+def spread(row: dict[str, Any], metric: str) -> str:
     """The mean, deviation and number of the seeds, and the interval of the test texts."""
     values = scores(row, metric)
     if not values:
@@ -75,7 +75,7 @@ def spread(row: Dict[str, Any], metric: str) -> str:
     return shown
 
 
-def published(results: Dict[str, Any], row: Dict[str, Any], place: int) -> str:
+def published(results: dict[str, Any], row: dict[str, Any], place: int) -> str:
     """A published figure, with its deviation if there is one; or what the paper says in words."""
     paper = row["paper"]
     if not paper:
@@ -85,7 +85,7 @@ def published(results: Dict[str, Any], row: Dict[str, Any], place: int) -> str:
     return shown + (f" ± {paper['deviations'][place]:.2f}" if paper["deviations"] else "")
 
 
-def unfinished(results: Dict[str, Any]) -> List[str]:
+def unfinished(results: dict[str, Any]) -> list[str]:
     """Lines with the progress of the runs that are to be trained further."""
     if not results["unfinished"]:
         return []
@@ -104,7 +104,7 @@ def unfinished(results: Dict[str, Any]) -> List[str]:
     return lines
 
 
-def write_table(results: Dict[str, Any], folder: Path) -> Path:
+def write_table(results: dict[str, Any], folder: Path) -> Path:
     with written_whole(folder / "table.md") as file:
         file.write(table(results))
     return folder / "table.md"

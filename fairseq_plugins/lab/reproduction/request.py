@@ -2,8 +2,9 @@
 
 import difflib
 import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.tables import Row, Table
@@ -30,17 +31,17 @@ class Request(NamedTuple):
     reduced: bool = False  # the table's size for two CPU cores
     settings: Sequence[Path] = ()
     words: Sequence[str] = ()  # more options for fairseq-train
-    max_update: Optional[int] = None
-    minutes: Optional[float] = None  # time limit of this call
+    max_update: int | None = None
+    minutes: float | None = None  # time limit of this call
     parallel: int = 1
     processes: int = 1  # that share each training
-    average: Optional[int] = None  # None for the table's
+    average: int | None = None  # None for the table's
     generate: Sequence[str] = ()  # more options for fairseq-generate
     interleaved: bool = True
     time_rounds: int = 5
     timing_skip: int = 100
     threads: int = 1  # of each process
-    precision: Optional[str] = None  # None for the table's
+    precision: str | None = None  # None for the table's
     cpu: bool = False
 
 
@@ -53,12 +54,12 @@ def find_recipe(name: str) -> Path:
     return recipes.find(name, [RECIPES])
 
 
-def settings_of(name: str) -> List[Path]:
+def settings_of(name: str) -> list[Path]:
     """Where the settings of a recipe are found by name, the laboratory's first."""
     return [RECIPES, *recipes.folders(find_recipe(name))]
 
 
-def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
+def choose_rows(table: Table, names: Sequence[str]) -> list[Row]:
     """The rows with these names, in the order of the table.
 
     A word may be a comma-separated list, or the name of a row that has a comma.
@@ -76,7 +77,7 @@ def choose_rows(table: Table, names: Sequence[str]) -> List[Row]:
     return [row for row in table.rows if row.name in wanted]
 
 
-def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> List[Tuple[Row, int]]:
+def choose_runs(table: Table, names: Sequence[str], seeds: Sequence[int]) -> list[tuple[Row, int]]:
     """Rows and seeds in training order.
 
     Without `seeds` the table sets the order, if it has one; rows that it does not list come last,

@@ -11,8 +11,9 @@ import shlex
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any
 
 import torch
 
@@ -40,7 +41,7 @@ class Reproduction(PlannedRuns):
 
     def __init__(self, request: Request, say: Callable[[str], None]):
         self.jobs, self.writing = Jobs(), threading.Lock()
-        self.failures: List[Dict[str, str]] = []
+        self.failures: list[dict[str, str]] = []
         self.time_is_up = threading.Event()
         self.end = time.monotonic() + 60 * (request.minutes or 0)
         super().__init__(request, say)
@@ -50,7 +51,7 @@ class Reproduction(PlannedRuns):
 
         Failed runs are recorded in `failures`; the others continue.
         """
-        free: "queue.SimpleQueue[int]" = queue.SimpleQueue()  # places of the runs side by side
+        free: queue.SimpleQueue[int] = queue.SimpleQueue()  # places of the runs side by side
         for place in range(self.request.parallel):
             free.put(place)
 
@@ -105,7 +106,7 @@ class Reproduction(PlannedRuns):
         finally:
             timer.cancel()
 
-    def gpus(self, place: int) -> List[int]:
+    def gpus(self, place: int) -> list[int]:
         """The GPUs of one of the runs side by side; empty if there is nothing to choose from.
 
         Each run has its own GPUs, until all are in use; then runs share them.
@@ -178,12 +179,12 @@ class Reproduction(PlannedRuns):
             say(f"{title} {score['score']:.2f} {score['signature']}")
 
     def describe_training(
-        self, row: Row, plan: planning.Plan, before: Dict[str, Any]
-    ) -> Dict[str, Any]:
+        self, row: Row, plan: planning.Plan, before: dict[str, Any]
+    ) -> dict[str, Any]:
         """What the table and the plots need; `before` is that of an earlier call, if any."""
         log = log_of(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None
-        first: Dict[str, Any] = {
+        first: dict[str, Any] = {
             name: before[name]
             for name in ("first_updates", "first_seconds", "first_precision")
             if name in before
@@ -210,7 +211,7 @@ class Reproduction(PlannedRuns):
             "earlier_places": before["places"][:-1],
         }  # fmt: skip
 
-    def unfinished(self) -> List[Dict[str, Any]]:
+    def unfinished(self) -> list[dict[str, Any]]:
         """The progress of the runs of this call that are to be trained further or tested."""
         found = []
         for run, plans in self.plans.items():
@@ -263,7 +264,7 @@ class Reproduction(PlannedRuns):
         extra = {"batches": count, "rounds": self.request.time_rounds, "rows": ratios}
         write_json(path, {**wanted, **extra})
 
-    def runs(self) -> List[Dict[str, Any]]:
+    def runs(self) -> list[dict[str, Any]]:
         """The records of all runs in the folder, including those of earlier calls."""
         found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
         return [record for record in found if record and record.get("training")]
@@ -280,7 +281,7 @@ class Reproduction(PlannedRuns):
             ]
             shown = [*map(str, self.request.settings), *self.precision(), *self.ending()]
             shown += self.request.words
-            results: Dict[str, Any] = {
+            results: dict[str, Any] = {
                 **self.table._asdict(),
                 "table": self.request.table,
                 "remarks": [*self.table.remarks, *others],

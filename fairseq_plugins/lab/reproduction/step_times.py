@@ -2,8 +2,9 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from fairseq_plugins.lab.reproduction.request import Request
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
@@ -17,7 +18,7 @@ def command(
     plans: Sequence[planning.Plan],
     batches: int,
     cpu: bool,
-) -> List[str]:
+) -> list[str]:
     """The command, without where the figures go.
 
     What all rows have is given once: the options of the baseline's recipe, of `files` and of the
@@ -51,7 +52,7 @@ def command(
     return [*words, "--cpu"] if cpu else words
 
 
-def _for_timing(options: Dict[str, Any]) -> List[str]:
+def _for_timing(options: dict[str, Any]) -> list[str]:
     """Options as words, without the architecture and what only validation reads."""
     return recipes.words(
         {n: v for n, v in options.items() if n != "arch" and not n.startswith("eval_")}

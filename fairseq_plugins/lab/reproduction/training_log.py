@@ -1,8 +1,9 @@
 """Times and progress from a training log."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from fairseq_plugins.training.log_lines import RESUMED
 
@@ -17,12 +18,12 @@ PAUSE = re.compile(r"begin validation|Preparing to save checkpoint|end of epoch 
 class TrainingLog(NamedTuple):
     """Times and progress from a training log."""
 
-    step_seconds: List[float]  # seconds per update, one value per report
-    updates_per_epoch: Optional[int]
+    step_seconds: list[float]  # seconds per update, one value per report
+    updates_per_epoch: int | None
     updates: int  # completed at the end of the log
     epoch: int  # started at the end of the log
     # "bleu", "nll_loss", ... of each validation, on the first subset of --valid-subset
-    valid: List[Dict[str, float]]
+    valid: list[dict[str, float]]
 
 
 def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
@@ -36,8 +37,8 @@ def read_log(lines: Iterable[str], skip: int = 0) -> TrainingLog:
         lines: the training log, which may contain several starts.
         skip: number of updates after each start to ignore for timing.
     """
-    seconds: List[float] = []
-    valid: List[Dict[str, float]] = []
+    seconds: list[float] = []
+    valid: list[dict[str, float]] = []
     per_epoch, updates, begun, epoch = None, 0, 0, 0
     subset = ""
     whole = False  # whether only training happened since the last report

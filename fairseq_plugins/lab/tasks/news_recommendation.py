@@ -10,7 +10,7 @@ chosen anew in each epoch. Elsewhere it is an impression with all its news.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass import FairseqDataclass
@@ -44,7 +44,7 @@ class NewsRecommendationTask(FairseqTask):
 
     cfg: NewsRecommendationConfig
 
-    def __init__(self, cfg: NewsRecommendationConfig, dictionary: Dictionary, titles: List[Any]):
+    def __init__(self, cfg: NewsRecommendationConfig, dictionary: Dictionary, titles: list[Any]):
         super().__init__(cfg)
         self.dictionary, self.titles = dictionary, titles
         self.max_history = cfg.max_history
@@ -60,7 +60,7 @@ class NewsRecommendationTask(FairseqTask):
             check_range(f"--{name.replace('_', '-')}", getattr(cfg, name), 1)
         folder = Path(cfg.data) / "input0"
         dictionary = Dictionary.load(str(folder / "dict.txt"))
-        titles: List[Any] = []
+        titles: list[Any] = []
         for part in ("train", "test"):  # first the news of training, then what test adds
             found = data_utils.load_indexed_dataset(str(folder / part), dictionary)
             if found is None and part == "train":

@@ -1,6 +1,7 @@
 """Equations 7 to 9 of MSCFFN on a CPU, in chunks of tokens, saving no wide tensor for backward."""
 
-from typing import Any, Iterator, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class ChunkedProducts(torch.autograd.Function):
         expand_bias: Tensor,
         contract_weight: Tensor,
         contract_bias: Tensor,
-        keep: Optional[Tensor],
+        keep: Tensor | None,
         scale: float,
     ) -> Tensor:
         ctx.save_for_backward(inner, expand_weight, expand_bias, contract_weight, keep)
@@ -62,7 +63,7 @@ class ChunkedProducts(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inner, expand_weight, expand_bias, contract_weight, keep = ctx.saved_tensors
         pairs, width, size = contract_weight.shape
         total = torch.promote_types(inner.dtype, torch.float32)
@@ -126,7 +127,7 @@ def _expand(
     inner: Tensor,
     weight: Tensor,
     bias: Tensor,
-    keep: Optional[Tensor],
+    keep: Tensor | None,
     rows: slice,
     pair: int,
     first: Tensor,

@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -29,7 +30,7 @@ CHUNK_FROM = 512
 
 @dataclass
 class MSCFFNOptions(FairseqDataclass):
-    subspaces: Optional[int] = option(
+    subspaces: Optional[int] = option(  # noqa: UP045, fairseq reads no `|`
         None,
         "n, the subspaces of an MSCFFN: even, and a divisor of the dimension of every layer that "
         "has one. Default: 12, or the nearest number that fits (8 for 512)",
@@ -37,7 +38,7 @@ class MSCFFNOptions(FairseqDataclass):
     expansion: int = option(6, "m, how much wider an MSCFFN's inner layer is", least=1, most=1000)
 
 
-def valid_subspaces(dims: List[int]) -> List[int]:
+def valid_subspaces(dims: list[int]) -> list[int]:
     """The even numbers that divide all `dims`, ascending."""
     common = functools.reduce(math.gcd, dims)
     return [n for n in range(2, common + 1, 2) if common % n == 0]
@@ -82,11 +83,11 @@ class MSCFFN(FeedForward):
             nearest values that work.
     """
 
-    chunked: Optional[bool]  # in the class body, where TorchScript looks
+    chunked: bool | None  # in the class body, where TorchScript looks
 
     uses_ffn_embed_dim = False
 
-    def __init__(self, spec: FeedForwardSpec, options: Optional[MSCFFNOptions] = None):
+    def __init__(self, spec: FeedForwardSpec, options: MSCFFNOptions | None = None):
         super().__init__()
         options = self.complete(options or MSCFFNOptions(), [spec])
         embed_dim, subspaces, expansion = spec.embed_dim, options.subspaces, options.expansion
@@ -177,7 +178,7 @@ class MSCFFN(FeedForward):
         seed = draws.new_seeds(inner) if p > 0 else None
         return products.KernelProducts.apply(inner, *self._parameters_as(inner), p, seed)
 
-    def _parameters_as(self, inner: Tensor) -> List[Tensor]:
+    def _parameters_as(self, inner: Tensor) -> list[Tensor]:
         """The parameters of equations 7 and 9; under autocast `inner` has another dtype."""
         return [
             parameter.type_as(inner)
@@ -200,7 +201,7 @@ class MSCFFN(FeedForward):
             return False
         return any(kernels.usable(inner, name, *sizes) for name, *sizes in self.kernels())
 
-    def kernels(self) -> List[Tuple[Any, ...]]:
+    def kernels(self) -> list[tuple[Any, ...]]:
         """The Triton kernels for this module, each a name and sizes as `kernels.usable` takes."""
         _, size, width = self.expand_weight.shape
         drops = int(probability(self.dropout_module) > 0)

@@ -1,7 +1,6 @@
 """Switch feed-forward: one expert for each position (Fedus, Zoph & Shazeer, JMLR 2022)."""
 
 from dataclasses import dataclass
-from typing import List, Optional
 
 import torch
 import torch.nn.functional as F
@@ -62,9 +61,9 @@ class SwitchFeedForward(FeedForward):
     """
 
     routes_positions = True
-    shares: Optional[Tensor]  # in the class body, where TorchScript looks
+    shares: Tensor | None  # in the class body, where TorchScript looks
 
-    def __init__(self, spec: FeedForwardSpec, options: Optional[SwitchOptions] = None):
+    def __init__(self, spec: FeedForwardSpec, options: SwitchOptions | None = None):
         super().__init__()
         options = options or SwitchOptions()
         self.capacity_factor = options.capacity_factor
@@ -86,9 +85,9 @@ class SwitchFeedForward(FeedForward):
 
         order = torch.argsort(expert)
         count = len(self.experts)
-        sizes: List[int] = torch.bincount(expert, minlength=count + 1).tolist()
+        sizes: list[int] = torch.bincount(expert, minlength=count + 1).tolist()
         parts = rows.index_select(0, order).split(sizes)
-        results: List[Tensor] = []
+        results: list[Tensor] = []
         for i, network in enumerate(self.experts):
             results.append(network(parts[i]))
         results.append(torch.zeros_like(parts[count]).type_as(results[0]))  # dropped positions
@@ -123,7 +122,7 @@ class SwitchFeedForward(FeedForward):
             expert = expert.masked_fill(place > capacity, count)
         return expert
 
-    def take_balance(self) -> Optional[Tensor]:
+    def take_balance(self) -> Tensor | None:
         """Return ``N sum_i f_i P_i`` of the last forward in training, and clear it.
 
         1 is a perfect balance; None if nothing was computed since the last call.

@@ -20,8 +20,9 @@ import logging
 import os
 import shutil
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Set, Tuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -46,8 +47,8 @@ CAPABILITY = (8, 0)  # Ampere: older GPUs have too little shared memory
 # relative to its largest entry
 TOLERANCE = 0.01
 
-_off: Set[str] = set()  # kernels that this process does not use
-_problems: Dict[Any, str] = {}  # problem of each checked kernel; empty if it has no problem
+_off: set[str] = set()  # kernels that this process does not use
+_problems: dict[Any, str] = {}  # problem of each checked kernel; empty if it has no problem
 
 
 class Trial(NamedTuple):
@@ -60,7 +61,7 @@ class Trial(NamedTuple):
 
     fast: Callable[..., Any]
     plain: Callable[..., Any]
-    leaves: List[Tensor]
+    leaves: list[Tensor]
 
 
 def usable(x: Tensor, name: str, *sizes: int) -> bool:
@@ -94,7 +95,7 @@ def find_problem(name: str, device: torch.device, dtype: torch.dtype, *sizes: in
     return _problems[key]
 
 
-def turn_off(names: List[str], reason: str) -> None:
+def turn_off(names: list[str], reason: str) -> None:
     """Use plain torch instead of these kernels from now on, and log one line."""
     new = [name for name in names if name not in _off]
     _off.update(new)
@@ -102,12 +103,12 @@ def turn_off(names: List[str], reason: str) -> None:
         _log_unused(reason)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _log_unused(reason: str) -> None:
     logger.warning(f"Triton kernels are not used, plain torch is: {reason}")
 
 
-def in_use() -> List[str]:
+def in_use() -> list[str]:
     """The kernels that were checked here and are used."""
     good = {key[0] for key, problem in _problems.items() if not problem}
     return sorted(good - _off) if asked() else []
@@ -144,7 +145,7 @@ def asked() -> bool:
     return value == "1"
 
 
-def agree(problems: Dict[str, str]) -> Dict[str, str]:
+def agree(problems: dict[str, str]) -> dict[str, str]:
     """The problems of all processes of a training, which must call this together.
 
     Args:
@@ -152,16 +153,16 @@ def agree(problems: Dict[str, str]) -> Dict[str, str]:
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return problems
-    found: List[Any] = [None] * dist.get_world_size()
+    found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, problems)
-    merged: Dict[str, str] = {}
+    merged: dict[str, str] = {}
     for rank, theirs in enumerate(found):
         for name, problem in theirs.items():
             merged.setdefault(name, f"rank {rank}: {problem}")
     return merged
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def gpu_obstacle(device: torch.device) -> str:
     """Why no kernel runs on a GPU; empty if they do."""
     found = torch.cuda.get_device_capability(device)
@@ -172,7 +173,7 @@ def gpu_obstacle(device: torch.device) -> str:
     )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def obstacle() -> str:
     """Why no kernel can be compiled on this machine; empty if they can."""
     if torch.version.hip is not None:
@@ -188,7 +189,7 @@ def obstacle() -> str:
     return ""
 
 
-def triton_version() -> Tuple[int, ...]:
+def triton_version() -> tuple[int, ...]:
     """Major and minor version of the installed Triton."""
     version = importlib.import_module("triton").__version__
     return tuple(int(part) for part in version.split(".")[:2])
@@ -226,7 +227,7 @@ def _check(name: str, device: torch.device, dtype: torch.dtype, *sizes: int) -> 
     return ""
 
 
-def _results(function: Callable[..., Any], leaves: List[Tensor], dtype: torch.dtype) -> List[Any]:
+def _results(function: Callable[..., Any], leaves: list[Tensor], dtype: torch.dtype) -> list[Any]:
     """The results of a function and the gradients of its leaves."""
     given = [leaf.detach().to(dtype, copy=True).requires_grad_() for leaf in leaves]
     out = function(*given)

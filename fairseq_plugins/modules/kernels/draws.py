@@ -10,8 +10,6 @@ kernels read the result.
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
-from typing import Optional, Tuple
-
 import torch
 import triton
 import triton.language as tl
@@ -26,7 +24,7 @@ def new_seeds(like: Tensor, number: int = 1) -> Tensor:
     return torch.empty(number, dtype=torch.int64, device=like.device).random_()
 
 
-def limit_and_scale(p: float) -> Tuple[int, float]:
+def limit_and_scale(p: float) -> tuple[int, float]:
     """The number of the `STEPS` draws that keep an element, and the factor that compensates.
 
     p is rounded to a multiple of 1 / `STEPS`; the factor belongs to the rounded one.
@@ -81,7 +79,7 @@ def _mask(seed, out, limit, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
     tl.store(out + row[:, None].to(tl.int64) * width + col[None, :], mask, mask=real)
 
 
-def mask(seed: Optional[Tensor], p: float, rows: int, width: int) -> Optional[Tensor]:
+def mask(seed: Tensor | None, p: float, rows: int, width: int) -> Tensor | None:
     """Which elements of `rows` rows are kept: bool, rows x width; without a seed, None."""
     if seed is None:
         return None

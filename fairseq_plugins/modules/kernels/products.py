@@ -15,7 +15,8 @@ tokens and added in a fixed order, without atomics: results are reproducible.
 # mypy: disallow-incomplete-defs=False
 
 import math
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -214,7 +215,7 @@ class KernelProducts(torch.autograd.Function):
         contract_weight: Tensor,
         contract_bias: Tensor,
         p: float,
-        seed: Optional[Tensor],
+        seed: Tensor | None,
     ) -> Tensor:
         inner = inner.contiguous()
         weights = expand_weight.contiguous(), expand_bias.contiguous(), contract_weight.contiguous()
@@ -235,7 +236,7 @@ class KernelProducts(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inner, *weights, seed = ctx.saved_tensors
         tokens, dim = inner.shape
         pairs, width, size = weights[2].shape
@@ -271,7 +272,7 @@ class KernelProducts(torch.autograd.Function):
 # TOKENS, WIDTH, num_warps and num_stages for subspaces of up to 64 and 128 features, with much
 # shared memory and with little. By the compiler's report for an H100 hardly a register is in
 # memory, and eight warps or more are on a multiprocessor. Not measured yet.
-BLOCKS: Dict[Tuple[str, int, bool], Tuple[int, int, int, int]] = {
+BLOCKS: dict[tuple[str, int, bool], tuple[int, int, int, int]] = {
     ("forward", 64, True): (128, 64, 8, 3),
     ("forward", 64, False): (128, 64, 8, 2),
     ("forward", 128, True): (64, 64, 8, 2),
@@ -288,7 +289,7 @@ BLOCKS: Dict[Tuple[str, int, bool], Tuple[int, int, int, int]] = {
 
 
 def _blocks(
-    kernel: str, dim: int, size: int, width: int, seed: Optional[Tensor], shared_memory: int
+    kernel: str, dim: int, size: int, width: int, seed: Tensor | None, shared_memory: int
 ) -> Any:
     features = block(size)
     chosen = BLOCKS[kernel, max(64, features), shared_memory >= LARGE]

@@ -9,7 +9,8 @@ backward, and a mask in memory.
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
-from typing import Any, Callable, Iterator, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -115,8 +116,8 @@ class KernelResidual(torch.autograd.Function):
         bias: Tensor,
         epsilon: float,
         p: float,
-        seed: Optional[Tensor],
-    ) -> Tuple[Tensor, Tensor]:
+        seed: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         x, residual = x.contiguous(), residual.contiguous()
         dim = x.size(-1)
         tokens = x.numel() // dim
@@ -137,8 +138,8 @@ class KernelResidual(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad_sum: Optional[Tensor], grad: Optional[Tensor]
-    ) -> Tuple[Optional[Tensor], ...]:
+        ctx: Any, grad_sum: Tensor | None, grad: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         summed, weight, mean, deviation, seed = ctx.saved_tensors
         dim, tokens = weight.numel(), mean.numel()
         blocks = _blocks(dim, seed)
@@ -157,7 +158,7 @@ class KernelResidual(torch.autograd.Function):
         return grad_x, grad_residual, grad_weight, grad_bias, None, None, None
 
 
-def _blocks(dim: int, seed: Optional[Tensor]) -> Any:
+def _blocks(dim: int, seed: Tensor | None) -> Any:
     features = block(dim)
     return {
         "dim": dim,
@@ -175,7 +176,7 @@ def trials(draw: Callable[..., Tensor], dim: int, drops: int) -> Iterator[Trial]
     seed = torch.tensor([5], device=x.device) if drops else None
     mask = draws.mask(seed, p, tokens, block(dim))
 
-    def plain(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tuple[Tensor, Tensor]:
+    def plain(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         if mask is not None:
             x = x * mask[:, :dim] * draws.limit_and_scale(p)[1]
         summed = residual + x

@@ -15,7 +15,8 @@ bytes of x.
 # Triton pointers have no Python type.
 # mypy: disallow-incomplete-defs=False
 
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import triton
@@ -32,7 +33,7 @@ LEAST = 128  # minimum positions per part
 # Positions at a time, steps loaded ahead, and registers on GPUs with much shared memory. With two
 # stages, the next rows are requested only when the last ones were used. 128 registers leave room
 # for two programs per multiprocessor, of which one waits for memory. Not measured yet.
-BLOCKS: Dict[str, Dict[str, int]] = {
+BLOCKS: dict[str, dict[str, int]] = {
     "forward": {"TIMES": 16, "num_stages": 3, "maxnreg": 128},
     "backward": {"TIMES": 16, "num_stages": 3},
 }
@@ -248,13 +249,13 @@ class KernelSummaries(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         directions: Tensor,
-        padding_mask: Optional[Tensor],
+        padding_mask: Tensor | None,
         scaling: float,
         p: float,
-        seed: Optional[Tensor],
-        starts: Optional[Tensor] = None,
+        seed: Tensor | None,
+        starts: Tensor | None = None,
         longest: int = 0,
-    ) -> Tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         x = x if x.stride(-1) == 1 else x.contiguous()
         directions = directions.contiguous()
         mask = None if padding_mask is None else padding_mask.contiguous()
@@ -292,7 +293,7 @@ class KernelSummaries(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
         (
             x, directions, mask, starts, seed, maximum, total, summary, weight
         ) = ctx.saved_tensors  # fmt: skip
@@ -312,7 +313,7 @@ class KernelSummaries(torch.autograd.Function):
         return grad_x, grad_directions.view(directions.shape), *[None] * 6
 
 
-def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
+def _parts(bsz: int, length: int, heads: int) -> tuple[int, int]:
     """How many parts to cut a sentence into, and positions per part: the fastest by rows read.
 
     Each part costs as much as the rows that equal its sums, written and read in float32.
@@ -328,12 +329,12 @@ def _parts(bsz: int, length: int, heads: int) -> Tuple[int, int]:
     return triton.cdiv(length, part_length), part_length
 
 
-def _grid(x: Tensor, starts: Optional[Tensor], longest: int) -> Tuple[int, int]:
+def _grid(x: Tensor, starts: Tensor | None, longest: int) -> tuple[int, int]:
     """How many sentences there are, and the length of the longest."""
     return (x.size(1), x.size(0)) if starts is None else (starts.numel() - 1, longest)
 
 
-def _draw(p: float, seed: Optional[Tensor]) -> Tuple[float, int]:
+def _draw(p: float, seed: Tensor | None) -> tuple[float, int]:
     limit, scale = draws.limit_and_scale(p)
     return (1.0, 0) if seed is None else (scale, limit)
 
@@ -342,9 +343,9 @@ def _blocks(
     kernel: str,
     dim: int,
     heads: int,
-    mask: Optional[Tensor],
-    starts: Optional[Tensor],
-    seed: Optional[Tensor],
+    mask: Tensor | None,
+    starts: Tensor | None,
+    seed: Tensor | None,
     shared_memory: int,
 ) -> Any:
     features = block(dim)
@@ -379,10 +380,10 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
     padding[0, -3:] = True
     for hidden, directions in ((None, draw(heads, dim)), (padding, draw(bsz, heads, dim))):
 
-        def fast(x: Tensor, directions: Tensor, hidden: Optional[Tensor] = hidden) -> Any:
+        def fast(x: Tensor, directions: Tensor, hidden: Tensor | None = hidden) -> Any:
             return KernelSummaries.apply(x, directions, hidden, dim**-0.5, p, seed)
 
-        def plain(x: Tensor, directions: Tensor, hidden: Optional[Tensor] = hidden) -> Any:
+        def plain(x: Tensor, directions: Tensor, hidden: Tensor | None = hidden) -> Any:
             return Summaries.apply(x, directions, hidden, dim**-0.5, keep)
 
         yield Trial(fast, plain, [x, directions])

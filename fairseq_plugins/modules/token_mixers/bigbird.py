@@ -1,7 +1,6 @@
 """BigBird: blocks of window, global and random attention (Zaheer et al., NeurIPS 2020)."""
 
 from dataclasses import dataclass
-from typing import List, Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -67,7 +66,7 @@ class BigBird(MultiHeadMixer):
 
     draws: Tensor
 
-    def __init__(self, spec: MixerSpec, options: Optional[BigBirdOptions] = None):
+    def __init__(self, spec: MixerSpec, options: BigBirdOptions | None = None):
         super().__init__(spec, counts_positions=True)
         options = options or BigBirdOptions()
         self.block = options.block
@@ -156,7 +155,7 @@ class BigBird(MultiHeadMixer):
         others = (blocks - self.global_blocks).clamp(min=0) - window
 
         draws = self.draws[:, torch.arange(count, device=blocks.device) % self.draws.size(1)]
-        picks: List[Tensor] = []
+        picks: list[Tensor] = []
         for number in range(self.random_blocks):
             last = others - self.random_blocks + number  # the last candidate of this step, from 0
             pick = draws[..., number] % (last + 1).clamp(min=1)  # B x h x count

@@ -1,7 +1,7 @@
 """Additive attention of Fastformer, linear in length (Wu et al., arXiv 2108.09084)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -91,10 +91,10 @@ class Fastformer(TokenMixer):
         are normalised in float32).
     """
 
-    reassociate: Optional[bool]  # in the class body, where TorchScript looks
-    fold: Optional[bool]
+    reassociate: bool | None  # in the class body, where TorchScript looks
+    fold: bool | None
 
-    def __init__(self, spec: MixerSpec, options: Optional[FastformerOptions] = None):
+    def __init__(self, spec: MixerSpec, options: FastformerOptions | None = None):
         super().__init__()
         options = options or FastformerOptions()
         interaction, sharing = str(options.interaction), parse_sharing(options.sharing)
@@ -116,7 +116,7 @@ class Fastformer(TokenMixer):
         size = embed_dim // groups
         self.q_proj = nn.Linear(size, size)
         self.k_proj = nn.Linear(memory_dim // groups, size)
-        self.v_proj: Optional[nn.Linear] = None
+        self.v_proj: nn.Linear | None = None
         if "query-value" not in sharing:
             self.v_proj = nn.Linear(size, size)
         score_heads = 1 if share_heads else num_heads
@@ -251,10 +251,10 @@ class Fastformer(TokenMixer):
 
     def _summarize(
         self, x: Tensor, directions: Tensor, padding_mask: Mask
-    ) -> Tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         x = x.type_as(directions)  # under autocast the products' dtype; otherwise no change
         dropout = self.dropout_module
-        keep: Optional[Tensor] = None
+        keep: Tensor | None = None
         if dropout.p > 0 and (dropout.training or dropout.apply_during_inference):
             if not torch.jit.is_scripting():
                 if has_kernel(x, directions, True):
@@ -269,7 +269,7 @@ class Fastformer(TokenMixer):
         return summarize(x, directions, padding_mask, self.scaling, keep)
 
     @torch.jit.unused
-    def kernels(self) -> List[Tuple[str, int, int, int]]:
+    def kernels(self) -> list[tuple[str, int, int, int]]:
         """The Triton kernels for this module, each a name and sizes as `kernels.usable` takes."""
         if not self.can_reassociate:
             return []
@@ -307,7 +307,7 @@ class Fastformer(TokenMixer):
         return f"num_heads={self.num_heads}, interaction={self.interaction}"
 
 
-def parse_sharing(value: str) -> Tuple[str, ...]:
+def parse_sharing(value: str) -> tuple[str, ...]:
     """The words of --fastformer-sharing, empty for "none".
 
     Raises:

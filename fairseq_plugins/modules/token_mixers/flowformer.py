@@ -1,7 +1,5 @@
 """Flow attention, linear in length (Flowformer: Wu et al., ICML 2022)."""
 
-from typing import Tuple
-
 import torch
 from torch import Tensor
 
@@ -56,7 +54,7 @@ class Flowformer(Float32Mixer):
         return allocation * aggregated
 
 
-def _positive(x: Tensor, padding_mask: Mask) -> Tuple[Tensor, Tensor]:
+def _positive(x: Tensor, padding_mask: Mask) -> tuple[Tensor, Tensor]:
     """phi of B x h x T x s, zero at padding, and the number of real positions, B x 1 x 1 x 1."""
     phi = torch.sigmoid(x)
     lengths = torch.full([x.size(0), 1, 1, 1], x.size(2), dtype=x.dtype, device=x.device)

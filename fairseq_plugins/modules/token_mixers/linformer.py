@@ -1,7 +1,6 @@
 """Linformer: keys and values projected to a fixed length (Wang et al., arXiv 2006.04768)."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -57,9 +56,9 @@ class Linformer(MultiHeadMixer):
 
     takes_rows = False  # its projection ends at the longest sentence, and a grid may be longer
 
-    value_mixtures: Optional[nn.Parameter]  # in the class body, where TorchScript looks
+    value_mixtures: nn.Parameter | None  # in the class body, where TorchScript looks
 
-    def __init__(self, spec: MixerSpec, options: Optional[LinformerOptions] = None):
+    def __init__(self, spec: MixerSpec, options: LinformerOptions | None = None):
         super().__init__(spec, counts_positions=True)
         options = options or LinformerOptions()
         length, sharing = options.projected_length, str(options.sharing)

@@ -1,7 +1,6 @@
 """Longformer: a sliding window and global tokens (Beltagy et al., arXiv 2004.05150)."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -50,7 +49,7 @@ class Longformer(MultiHeadMixer):
         global_tokens: g, at least 1.
     """
 
-    def __init__(self, spec: MixerSpec, options: Optional[LongformerOptions] = None):
+    def __init__(self, spec: MixerSpec, options: LongformerOptions | None = None):
         super().__init__(spec, counts_positions=True)
         options = options or LongformerOptions()
         self.global_tokens = options.global_tokens

@@ -1,6 +1,6 @@
 """Multi-head projections, padding and alignment, for mixers that define one head."""
 
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,7 @@ class MultiHeadMixer(TokenMixer):
         is_memory = False
         if not torch.jit.is_scripting():
             is_memory = memory is x and memory_padding_mask is padding_mask
-        rank: Optional[Tensor] = None
+        rank: Tensor | None = None
         if padding_mask is not None:
             x, padding_mask, rank = self._clean(x, padding_mask)
         if is_memory:
@@ -82,7 +82,7 @@ class MultiHeadMixer(TokenMixer):
         """
         raise NotImplementedError
 
-    def _clean(self, x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    def _clean(self, x: Tensor, padding_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Zero the padding, and move it to the end if the mixer counts positions."""
         if self.counts_positions:
             return align_to_start(x, padding_mask)

@@ -1,7 +1,7 @@
 """FAVOR+ attention of the Performer, linear in length (Choromanski et al., ICLR 2021)."""
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -48,7 +48,7 @@ class Performer(Float32Mixer):
 
     directions: Tensor
 
-    def __init__(self, spec: MixerSpec, options: Optional[PerformerOptions] = None):
+    def __init__(self, spec: MixerSpec, options: PerformerOptions | None = None):
         super().__init__(spec)
         options = options or PerformerOptions()
         generator = torch.Generator().manual_seed(int(torch.randint(2**31, (1,))))
@@ -68,7 +68,7 @@ class Performer(Float32Mixer):
         # without |q_i|^2 / 2, which cancels in the quotient
         query_exponents = torch.matmul(q, directions)  # B x h x T x m
         key_exponents = torch.matmul(k, directions) - k.pow(2).sum(dim=-1, keepdim=True) / 2
-        hidden: Optional[Tensor] = None
+        hidden: Tensor | None = None
         if memory_padding_mask is not None:
             hidden = memory_padding_mask.unsqueeze(1).unsqueeze(-1)
             key_exponents = hide(key_exponents, hidden)

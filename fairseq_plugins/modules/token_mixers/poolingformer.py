@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -63,7 +62,7 @@ class Poolingformer(MultiHeadMixer):
         stride: z.
     """
 
-    def __init__(self, spec: MixerSpec, options: Optional[PoolingformerOptions] = None):
+    def __init__(self, spec: MixerSpec, options: PoolingformerOptions | None = None):
         super().__init__(spec, counts_positions=True)
         options = options or PoolingformerOptions()
         self.kernel, self.stride = options.kernel, options.stride

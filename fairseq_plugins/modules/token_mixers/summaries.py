@@ -1,6 +1,6 @@
 """Summaries of additive attention: softmax-weighted sums over time."""
 
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ from fairseq_plugins.modules.rows import Layout
 
 
 def summarize(
-    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Optional[Tensor] = None
-) -> Tuple[Tensor, Tensor]:
+    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """``sum_t w_t x_t`` and ``sum_t w_t`` with ``w = keep * softmax_t(scaling * directions x_t)``.
 
     Outside TorchScript and torch.compile `Summaries` has the gradient, written by hand: one product
@@ -39,8 +39,8 @@ def summarize(
 
 
 def _summarize_fast(
-    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Optional[Tensor]
-) -> Tuple[Tensor, Tensor]:
+    x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Tensor | None
+) -> tuple[Tensor, Tensor]:
     if is_captured():
         return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
     if keep is None and has_kernel(x, directions, False):
@@ -64,7 +64,7 @@ def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
 
 def summarize_by_kernel(
     x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, p: float
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """`summarize` with dropout of the weights of probability p, by Triton kernels."""
     from fairseq_plugins.modules.kernels import draws
     from fairseq_plugins.modules.kernels.summaries import KernelSummaries
@@ -75,7 +75,7 @@ def summarize_by_kernel(
 
 def summarize_rows(
     x: Tensor, directions: Tensor, scaling: float, p: float, at: Layout
-) -> Tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """`summarize_by_kernel` for concatenated sentences: N x d; an empty one has zeros."""
     from fairseq_plugins.modules.kernels import draws
     from fairseq_plugins.modules.kernels.summaries import KernelSummaries
@@ -98,7 +98,7 @@ def _weights(x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float) 
     return torch.softmax(scores, dim=-1)
 
 
-def _summarize_plain(x: Tensor, weights: Tensor, keep: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+def _summarize_plain(x: Tensor, weights: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
     if keep is not None:
         weights = weights * keep.permute(1, 2, 0)
     weights = weights.type_as(x)
@@ -115,8 +115,8 @@ class Summaries(torch.autograd.Function):
         directions: Tensor,
         padding_mask: Mask,
         scaling: float,
-        keep: Optional[Tensor],
-    ) -> Tuple[Tensor, Tensor]:
+        keep: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         weights = _weights(x, directions, padding_mask, scaling)
         ctx.save_for_backward(x, directions, padding_mask, weights, keep)
         ctx.scaling = scaling
@@ -124,7 +124,7 @@ class Summaries(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
         x, directions, padding_mask, weights, keep = ctx.saved_tensors
         directions_of = _batched(directions, x.size(1))
         kept = weights

@@ -14,12 +14,10 @@ A table is data; this is all that a comparison of two mixers on one's own labell
     )
 """
 
-from typing import Dict
-
 from . import fastformer, mscffn, summaries, transformer_ftc, translation
 from .table import BASELINE, Cited, Metric, Paper, Published, Row, Table
 
-TABLES: Dict[str, Table] = {
+TABLES: dict[str, Table] = {
     "ftc": transformer_ftc.TABLES_1_AND_2,
     "translation": translation.TRANSLATION,
     "multi30k": translation.MULTI30K,

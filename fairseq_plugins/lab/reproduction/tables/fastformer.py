@@ -3,7 +3,7 @@
 Figure 2, which measures time, is `benchmark figure2`.
 """
 
-from typing import Dict, Sequence
+from collections.abc import Sequence
 
 from .table import ACCURACY_AND_F1, BASELINE, ROUGE, Cited, Metric, Paper, Row, Table
 
@@ -47,7 +47,7 @@ _FIGURES_6 = (
 
 
 def _table_4(
-    place: int, title: str, recipe: str, data: Dict[str, int], *remarks: str, shorter: bool = True
+    place: int, title: str, recipe: str, data: dict[str, int], *remarks: str, shorter: bool = True
 ) -> Table:
     """A column of table 4.
 

@@ -3,8 +3,6 @@
 Table 3, which measures time, is `benchmark table3`.
 """
 
-from typing import Dict, List
-
 from .table import ACCURACY, Paper, Row, Table
 
 SYSTEMS = (
@@ -22,7 +20,7 @@ def _experts(dim: int) -> str:
     return f"--encoder-ffn switch --switch-experts 6 --encoder-ffn-embed-dim {inner}"
 
 
-def _rows(recipe: str, dim: int, published: List[float]) -> List[Row]:
+def _rows(recipe: str, dim: int, published: list[float]) -> list[Row]:
     """Rows in the paper's order: four systems, the same with MSCFFN, and table 2."""
     figures = iter(published)
     rows = []
@@ -49,7 +47,7 @@ def _rows(recipe: str, dim: int, published: List[float]) -> List[Row]:
 
 
 def _table(
-    title: str, recipe: str, dim: int, published: List[float], data: Dict[str, int], *remarks: str
+    title: str, recipe: str, dim: int, published: list[float], data: dict[str, int], *remarks: str
 ) -> Table:
     return Table(
         title=f"MSCFFN, tables 1 and 2, {title}",

@@ -1,6 +1,7 @@
 """What a table is: rows that differ in a few options, and the figures that a paper printed."""
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 
@@ -32,7 +33,7 @@ class Paper(NamedTuple):
 
     scores: Sequence[float]
     deviations: Sequence[float] = ()
-    epoch_seconds: Optional[int] = None
+    epoch_seconds: int | None = None
 
 
 class Row(NamedTuple):
@@ -57,10 +58,10 @@ class Row(NamedTuple):
     labels: Sequence[str]
     recipe: str
     words: str = ""
-    paper: Optional[Paper] = None
+    paper: Paper | None = None
     against: str = BASELINE
     claim: str = ""
-    reduced: Optional[str] = None
+    reduced: str | None = None
     begins: str = ""
     then: str = ""
     then_words: str = ""
@@ -89,7 +90,7 @@ class Published(NamedTuple):
 
     source: str
     metric: str
-    points: Sequence[Tuple[int, float]]
+    points: Sequence[tuple[int, float]]
 
 
 class Table(NamedTuple):
@@ -128,11 +129,11 @@ class Table(NamedTuple):
     precision: str = "auto"
     average: int = 0
     seeds: Sequence[int] = (1,)
-    runs: Sequence[Tuple[str, int]] = ()
+    runs: Sequence[tuple[str, int]] = ()
     seeds_of_paper: int = 0
     data_of_paper: Mapping[str, Any] = {}
     cited: Sequence[Cited] = ()
-    by_pairs: Optional[Published] = None
+    by_pairs: Published | None = None
     timed: bool = False
     fixed: Sequence[str] = ()
     remarks: Sequence[str] = ()
