@@ -70,8 +70,8 @@ class Options(NamedTuple):
                 )
 
 
-class Request(NamedTuple):
-    """A source to search for."""
+class Input(NamedTuple):
+    """A source for which the engine writes an `Output`."""
 
     pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
     prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
@@ -102,12 +102,12 @@ class Engine(Protocol):
     tells_copied: bool
 
     def search(
-        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
-        """Up to `count` hypotheses for each request, the best first.
+        """Up to `count` hypotheses for each input, the best first.
 
         Args:
-            requests: what to search for.
+            inputs: what to search for.
             max_length, done: see their types.
             count: at least 1; at most the beam size is returned.
             copied: whether outputs should have `copied`, if the engine supports it.
@@ -273,13 +273,13 @@ def find_models(
 
 def search(
     engine: Engine,
-    requests: Sequence[Request],
+    inputs: Sequence[Input],
     max_length: Limit,
     count: int,
     progress: Progress,
     copied: bool = False,
 ) -> list[list[Output]]:
     """`Engine.search` with progress."""
-    with progress_bar(description="done", total=len(requests), show=progress is True) as bar:
+    with progress_bar(description="done", total=len(inputs), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update
-        return engine.search(requests, max_length, count, copied, done)
+        return engine.search(inputs, max_length, count, copied, done)

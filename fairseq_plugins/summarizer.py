@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
+from fairseq_plugins.engine import Engine, Input, Place, Progress, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
@@ -110,7 +110,7 @@ class Summarizer:
             pieces = encode(self.processor, document)  # subwords that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
-        real = [Request(part, (), number) for number, part in enumerate(kept, first) if part]
+        real = [Input(part, (), number) for number, part in enumerate(kept, first) if part]
         outputs = iter(
             search(self.engine, real, self.max_length, count, self._progress, self.wants_copied)
         )

@@ -6,7 +6,7 @@ Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fairseq_plugins.engine import Engine, Place, Progress, Request, open_engine, search
+from fairseq_plugins.engine import Engine, Input, Place, Progress, open_engine, search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
 
@@ -100,7 +100,7 @@ class Translator:
                 wrong.
         """
         lines = listed(lines)
-        requests: list[Request] = []
+        inputs: list[Input] = []
         begin = self._prefixes(lines, prefixes)
         split, cut_off = [], set()
         for number, line in enumerate(lines):
@@ -120,13 +120,13 @@ class Translator:
                         f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
                         f"limit is {limit:,}: give a shorter one"
                     )
-                requests.append(Request(part, prefix, first + number))
+                inputs.append(Input(part, prefix, first + number))
         found: list[list[list[Output]]] = [[] for _ in lines]
-        searched = search(self.engine, requests, self.max_length, count, self._progress)
-        for request, outputs in zip(requests, searched):
-            found[request.number - first].append(outputs)
+        searched = search(self.engine, inputs, self.max_length, count, self._progress)
+        for each, outputs in zip(inputs, searched):
+            found[each.number - first].append(outputs)
             if not outputs[0].complete:
-                cut_off.add(request.number - first)
+                cut_off.add(each.number - first)
         with self._counting:
             before, self.lines_seen = self.lines_seen + 1, self.lines_seen + len(lines)
             self.split += [before + number for number in split]

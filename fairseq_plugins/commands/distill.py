@@ -97,14 +97,14 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
     from fairseq_plugins.evaluation.teachers import Search, Teachers
-    from fairseq_plugins.preparation.distillation import Request, distill
+    from fairseq_plugins.preparation.distillation import DistillationRequest, distill
     from fairseq_plugins.preparation.report import show
 
     search = Search(
         args.beam, args.lenpen, args.max_tokens, args.cpu, args.fp16, args.int8,
         args.min_len, args.max_len, args.no_repeat_ngram_size,
     )  # fmt: skip
-    request = Request(
+    request = DistillationRequest(
         args.data, args.keep, args.nbest, args.extra, args.back_translate, not args.no_tag
     )
     how = (args.data, args.last, search, args.processes)

@@ -39,7 +39,7 @@ from fairseq_plugins.training import recipes
 
 if TYPE_CHECKING:
     from fairseq_plugins.evaluation.evaluate import Opened
-    from fairseq_plugins.evaluation.request import Request
+    from fairseq_plugins.evaluation.request import EvaluationRequest
 
 
 def read_arguments(own: Sequence[str]) -> argparse.Namespace:
@@ -98,14 +98,14 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(own)
 
 
-def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "Request":
+def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "EvaluationRequest":
     """The evaluation that the arguments and the options after -- describe."""
-    from fairseq_plugins.evaluation.request import Request
+    from fairseq_plugins.evaluation.request import EvaluationRequest
 
     words = list(extra)
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
         words = [option, value, *words] if value is not None else words
-    return Request(
+    return EvaluationRequest(
         args.data, args.run, args.split, args.last, args.best, args.checkpoint, args.by,
         [recipes.find(name) for name in args.settings], words, args.cpu, args.unicode, args.threads,
         ensemble=args.ensemble,

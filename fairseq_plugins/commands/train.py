@@ -7,10 +7,10 @@ from pathlib import Path
 from fairseq_plugins.arguments import Parser, add_flag, add_number, add_path
 from fairseq_plugins.commands import split
 from fairseq_plugins.training import jobs, launch, precision, process, recipes
-from fairseq_plugins.training.request import Request
+from fairseq_plugins.training.request import TrainingRequest
 
 
-def read_request(argv: Sequence[str]) -> Request:
+def read_request(argv: Sequence[str]) -> TrainingRequest:
     """The request that the command line describes.
 
     Raises:
@@ -68,7 +68,7 @@ def read_request(argv: Sequence[str]) -> Request:
     args = vars(parser.parse_args(own))
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
-    return Request(recipe=recipe, settings=files, words=extra, **args)
+    return TrainingRequest(recipe=recipe, settings=files, words=extra, **args)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.hypotheses import load_export
-from fairseq_plugins.evaluation.request import Request, check, choose, parse_generation
+from fairseq_plugins.evaluation.request import EvaluationRequest, check, choose, parse_generation
 from fairseq_plugins.evaluation.summarization import Summaries
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.files import check_no_link, digest
@@ -62,7 +62,7 @@ class Opened(NamedTuple):
     test: Any  # Translations, Summaries or Labels
 
 
-def open_request(request: Request) -> Opened:
+def open_request(request: EvaluationRequest) -> Opened:
     """Find all that a request names, before slow work starts.
 
     Raises:
@@ -74,7 +74,7 @@ def open_request(request: Request) -> Opened:
 
 
 def evaluate(
-    request: Request, jobs: Jobs, say: Callable[[str], None], opened: Opened | None = None
+    request: EvaluationRequest, jobs: Jobs, say: Callable[[str], None], opened: Opened | None = None
 ) -> System:
     """Generate with a model and score its output; reuse the output of an earlier run if valid.
 
@@ -141,7 +141,7 @@ def evaluate(
     return System(name, folder, test, text, scores)
 
 
-def _test_set(request: Request, chosen: Sequence[list[Path]]) -> Any:
+def _test_set(request: EvaluationRequest, chosen: Sequence[list[Path]]) -> Any:
     """The test set for the task of the models.
 
     Args:
@@ -185,7 +185,7 @@ def _test_set(request: Request, chosen: Sequence[list[Path]]) -> Any:
     return test
 
 
-def _check_ensemble(members: Sequence[Request], tasks: Sequence[str]) -> None:
+def _check_ensemble(members: Sequence[EvaluationRequest], tasks: Sequence[str]) -> None:
     for member, task in zip(members, tasks):
         if is_export(member.run):
             raise ConfigurationError(
@@ -244,7 +244,9 @@ def _identity(paths: Sequence[Path]) -> list[list[Any]]:
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def checkpoint_of(request: Request, paths: list[Path], say: Callable[[str], None]) -> Path:
+def checkpoint_of(
+    request: EvaluationRequest, paths: list[Path], say: Callable[[str], None]
+) -> Path:
     """The file to generate with: a single checkpoint, or an average that this function writes; or
     the folder of an export.
 

@@ -40,7 +40,7 @@ SHORTLIST = "--shortlist"  # of exports
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
-class Request(NamedTuple):
+class EvaluationRequest(NamedTuple):
     """The model and test set to evaluate, and the options."""
 
     data: Path
@@ -58,7 +58,7 @@ class Request(NamedTuple):
     ensemble: Sequence[Path] = ()  # more runs, whose predictions are averaged with those of `run`
 
     @property
-    def members(self) -> list["Request"]:
+    def members(self) -> list["EvaluationRequest"]:
         """One request per model: one, or those of the ensemble."""
         return [self._replace(run=run, ensemble=()) for run in (self.run, *self.ensemble)]
 
@@ -118,7 +118,7 @@ def apart(words: Sequence[str]) -> list[str]:
     ]
 
 
-def check(request: Request) -> None:
+def check(request: EvaluationRequest) -> None:
     """Raise a ConfigurationError for errors that can be detected before slow work starts."""
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
@@ -140,7 +140,7 @@ def check(request: Request) -> None:
         choose(member)
 
 
-def sides(request: Request, other: Path) -> tuple[Request, Request]:
+def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, EvaluationRequest]:
     """The requests that compare a model with `other`, with the same options.
 
     Of an export and a training, each gets only those that its kind has: a training no shortlist,
@@ -193,7 +193,7 @@ def generation_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def choose(request: Request) -> list[Path]:
+def choose(request: EvaluationRequest) -> list[Path]:
     """The checkpoints to average, or the single checkpoint to use; of an export, its description.
 
     Raises:

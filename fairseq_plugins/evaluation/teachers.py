@@ -16,7 +16,7 @@ from fairseq_plugins.engine import find_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
-from fairseq_plugins.evaluation.request import Request, choose
+from fairseq_plugins.evaluation.request import EvaluationRequest, choose
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
@@ -234,7 +234,7 @@ def _checkpoint(
         return trained_models.find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
-    request = Request(data, place, last=last)
+    request = EvaluationRequest(data, place, last=last)
     with alone_in(place / "evaluation", "evaluation"):
         return checkpoint_of(request, choose(request), say)
 

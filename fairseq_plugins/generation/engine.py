@@ -15,7 +15,7 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import Done, Limit, Options, Place, Request, refuse_pickling
+from fairseq_plugins.engine import Done, Input, Limit, Options, Place, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
@@ -142,18 +142,18 @@ class TrainedModel:
         self._searching = Lock()  # fairseq's generator has one limit at a time
 
     def search(
-        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
-        tokens = _encode(self.task.source_dictionary, [request.pieces for request in requests])
-        outputs: list[list[Output]] = [[] for _ in requests]
+        tokens = _encode(self.task.source_dictionary, [each.pieces for each in inputs])
+        outputs: list[list[Output]] = [[] for _ in inputs]
         lengths = [len(source) for source in tokens]
         # fairseq has one limit per batch, and the minimum length of any source with a prefix; but
         # an output must not depend on the other sources of its batch
-        kinds = [(len(r.prefix), max_length(n)) for r, n in zip(requests, lengths)]
+        kinds = [(len(r.prefix), max_length(n)) for r, n in zip(inputs, lengths)]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             found = self._search_batch(
-                [requests[index] for index in batch],
+                [inputs[index] for index in batch],
                 [tokens[index] for index in batch],
                 kinds[batch[0]][1],
                 count,
@@ -166,7 +166,7 @@ class TrainedModel:
 
     def _search_batch(
         self,
-        requests: Sequence[Request],
+        inputs: Sequence[Input],
         tokens: list[Tensor],
         longest: int,
         count: int,
@@ -174,18 +174,18 @@ class TrainedModel:
     ) -> list[list[Output]]:
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
-        requests = [requests[number] for number in sample["id"]]  # fairseq sorts them by length
+        inputs = [inputs[number] for number in sample["id"]]  # fairseq sorts them by length
         dictionary, begin = self.task.target_dictionary, None
-        lacking: list[list[str]] = [[] for _ in requests]
+        lacking: list[list[str]] = [[] for _ in inputs]
         if self._copiers:
-            lacking = number_unknown(sample, dictionary, [request.pieces for request in requests])
-        if any(request.prefix for request in requests):
-            lines = _encode(dictionary, [request.prefix for request in requests])
+            lacking = number_unknown(sample, dictionary, [each.pieces for each in inputs])
+        if any(each.prefix for each in inputs):
+            lines = _encode(dictionary, [each.prefix for each in inputs])
             # other generators do not know these numbers
             if isinstance(self.generator, BeamGenerator):
                 lines = [
-                    number_prefix(line, dictionary, request.prefix, own)
-                    for line, request, own in zip(lines, requests, lacking)
+                    number_prefix(line, dictionary, each.prefix, own)
+                    for line, each, own in zip(lines, inputs, lacking)
                 ]
             begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
             begin = begin.to(self.device)
@@ -196,7 +196,7 @@ class TrainedModel:
         try:
             with self._searching, torch.random.fork_rng(enabled=seed is not None):
                 if seed is not None:
-                    torch.manual_seed(seed + min(request.number for request in requests))
+                    torch.manual_seed(seed + min(each.number for each in inputs))
                 self.generator.max_len_a, self.generator.max_len_b = 0, longest
                 found = self.task.inference_step(
                     self.generator, self.models, sample, prefix_tokens=begin
@@ -219,9 +219,9 @@ class TrainedModel:
             raise ConfigurationError(
                 f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
             ) from None
-        outputs: list[list[Output]] = [[] for _ in requests]
+        outputs: list[list[Output]] = [[] for _ in inputs]
         for (row, hypothesis), line, places in zip(best, written, positions):
-            pieces = write(line, dictionary, lacking[row], requests[row].prefix)
+            pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
             complete, score = len(line) <= limit, float(hypothesis["score"])
             outputs[order[row]].append(Output(pieces, complete, places, score))
         return outputs

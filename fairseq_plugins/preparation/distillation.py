@@ -53,7 +53,7 @@ CHARACTERS_PER_STEP = 1 << 18
 WORK = "work"
 
 
-class Request(NamedTuple):
+class DistillationRequest(NamedTuple):
     """What to distill.
 
     Attributes:
@@ -75,7 +75,7 @@ class Request(NamedTuple):
 
 
 def distill(
-    request: Request,
+    request: DistillationRequest,
     destination: Path,
     teachers: Teachers,
     reverse: Teachers | None,
@@ -302,7 +302,7 @@ class Comparison:
 class _Distillation:
     """The steps of a distillation."""
 
-    request: Request
+    request: DistillationRequest
     preparation: Preparation
     kind: Any
     teachers: Teachers

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.engine import Done, Limit, Options, Request, refuse_pickling
+from fairseq_plugins.engine import Done, Input, Limit, Options, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, subword_models
 from fairseq_plugins.text.processing import Processor
@@ -68,12 +68,12 @@ class ExportedModel:
         self.copies, self.tells_copied = export.copies, export.tells_copied
 
     def search(
-        self, requests: Sequence[Request], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         copied = copied and export.tells_copied
-        for pieces, prefix, number in requests:
+        for pieces, prefix, number in inputs:
             tokens, lacking = self._numbers(pieces)
             limit = min(max_length(len(tokens)), self.max_output)
             begin = export.target.encode(prefix)[:-1]
@@ -94,7 +94,7 @@ class ExportedModel:
                 limit = wanted[index].max_len
                 found[index] = [
                     Output(
-                        self._written(requests[index], each),
+                        self._written(inputs[index], each),
                         len(each.tokens) <= limit,
                         each.copied,
                         each.score,
@@ -102,7 +102,7 @@ class ExportedModel:
                     for each in hypotheses
                 ]
             done(len(batch))
-        return [found[index] for index in range(len(requests))]
+        return [found[index] for index in range(len(inputs))]
 
     def _bytes(self, source: Source) -> int:
         """The bytes that a source takes in a batch, estimated, if its hypotheses are as long as
@@ -113,15 +113,15 @@ class ExportedModel:
         floats = export.source_size * length + self.options.beam * hypothesis
         return export.pair_bytes * length**2 + 4 * floats
 
-    def _written(self, request: Request, hypothesis: Hypothesis) -> str:
+    def _written(self, source: Input, hypothesis: Hypothesis) -> str:
         """The subwords of a hypothesis, separated by spaces."""
         tokens = [token for token in hypothesis.tokens if token != END]
         words = self.export.target.words
         lacking: list[str] = []
         if max(tokens, default=0) >= len(words):
-            _, lacking = self._numbers(request.pieces)
+            _, lacking = self._numbers(source.pieces)
         pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
-        return with_characters(pieces, tokens, len(words), lacking, request.prefix)
+        return with_characters(pieces, tokens, len(words), lacking, source.prefix)
 
     def _numbers(self, pieces: Sequence[str]) -> tuple[list[int], list[str]]:
         """The numbers of a source, and its subwords that have numbers from V on."""

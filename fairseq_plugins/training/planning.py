@@ -25,7 +25,7 @@ from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
-from fairseq_plugins.training.request import PLUGIN, Plan, Request
+from fairseq_plugins.training.request import PLUGIN, Plan, TrainingRequest
 
 LAB = PLUGIN / "lab"
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
@@ -82,7 +82,7 @@ def count_processes(asked: int | None, on_cpu: bool) -> int:
 
 
 def share_batch(
-    request: Request, given: argparse.Namespace, whole: Batch, on_cpu: bool
+    request: TrainingRequest, given: argparse.Namespace, whole: Batch, on_cpu: bool
 ) -> tuple[int, Batch, list[str]]:
     """The processes of this machine, and the batch of each.
 
@@ -146,7 +146,7 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> list[str]:
 
 
 def check_lengths(
-    request: Request, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
+    request: TrainingRequest, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
 ) -> None:
     """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch.
 
@@ -181,7 +181,7 @@ def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
     return [*kept, "--restore-file", "checkpoint_last.pt"]
 
 
-def launcher(request: Request, processes: int) -> list[str]:
+def launcher(request: TrainingRequest, processes: int) -> list[str]:
     """The command that starts the processes of this machine."""
     if processes * request.nodes == 1:
         return [sys.executable, *words_of("train")]
@@ -202,7 +202,7 @@ def bleu_options(data: Path, words: Sequence[str]) -> list[str]:
     return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
 
 
-def parse_options(request: Request) -> tuple[list[str], argparse.Namespace]:
+def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespace]:
     """The data and all options of a training as words for fairseq-train, and their parsed values.
 
     Raises:
@@ -272,7 +272,7 @@ def ends(given: argparse.Namespace) -> list[str]:
 
 
 def keep_loss(
-    request: Request, words: list[str], given: argparse.Namespace
+    request: TrainingRequest, words: list[str], given: argparse.Namespace
 ) -> tuple[list[str], argparse.Namespace]:
     """The words and options with fairseq's own loss where the training began with it.
 
@@ -286,7 +286,7 @@ def keep_loss(
 
 
 def records(
-    request: Request,
+    request: TrainingRequest,
     words: Sequence[str],
     given: argparse.Namespace,
     begun: bool | None,
@@ -315,7 +315,7 @@ def records(
     return found
 
 
-def plan(request: Request) -> Plan:
+def plan(request: TrainingRequest) -> Plan:
     """Work out the command for this machine.
 
     Raises:

@@ -3,9 +3,9 @@
     python -m fairseq_plugins.training.process
 
 Its standard input is a socket to the command `train`. The command needs neither torch nor fairseq,
-reads the output, keeps the log and outlives a killed training. It sends a `Request` and receives
-the `Plan` or an error. It then sends the arguments of fairseq-train and the lock of the folder,
-which this process holds until it ends, or it closes the socket.
+reads the output, keeps the log and outlives a killed training. It sends a `TrainingRequest` and
+receives the `Plan` or an error. It then sends the arguments of fairseq-train and the lock of the
+folder, which this process holds until it ends, or it closes the socket.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import IO
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.processor import available_threads
 from fairseq_plugins.training.jobs import Jobs
-from fairseq_plugins.training.request import Plan, Request
+from fairseq_plugins.training.request import Plan, TrainingRequest
 
 
 class Planned:
@@ -41,7 +41,7 @@ class Planned:
         ConfigurationError: the data, an option or their combination cannot work.
     """
 
-    def __init__(self, request: Request, jobs: Jobs):
+    def __init__(self, request: TrainingRequest, jobs: Jobs):
         # a guess before torch can tell whether there is a GPU; if wrong, the process only plans
         on_cpu = request.cpu or not has_gpu_files()
         threads = request.threads or available_threads(request.processes or 1)

@@ -10,7 +10,7 @@ from fairseq_plugins.run_folder import Run
 PLUGIN = Path(__file__).resolve().parent.parent
 
 
-class Request(NamedTuple):
+class TrainingRequest(NamedTuple):
     """What to train, and where."""
 
     recipe: Path

@@ -213,9 +213,9 @@ def test_of_documents_only_what_the_model_reads_is_held():
         name, max_source, max_output = "fake", 3, 3
         summarizes = copies = tells_copied = False
 
-        def search(self, requests, max_length, count, copied, done):
-            assert all(len(request.pieces) == 3 for request in requests)
-            return [[Output("", True)]] * len(requests)
+        def search(self, inputs, max_length, count, copied, done):
+            assert all(len(each.pieces) == 3 for each in inputs)
+            return [[Output("", True)]] * len(inputs)
 
     document = "ab " * 20000
     summarizer = Summarizer(Fake())

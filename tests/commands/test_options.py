@@ -30,7 +30,7 @@ from fairseq_plugins.evaluation import request, teachers
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation import cnn_dm, iwslt14
 from fairseq_plugins.preparation.classification import read_texts
-from fairseq_plugins.preparation.distillation import Request
+from fairseq_plugins.preparation.distillation import DistillationRequest
 from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.translation import read_text
 from fairseq_plugins.training import recipes
@@ -142,7 +142,7 @@ def test_distill(calls_of):
         mock.call(names, Path("DATA"), 4, search, 2, option)
         for names, option in (([Path("A"), Path("B")], "TEACHER"), ([Path("R")], "--reverse"))
     ]
-    assert asked == Request(Path("DATA"), "nearest", 3, Path("X"), Path("Y"), tag=False)
+    assert asked == DistillationRequest(Path("DATA"), "nearest", 3, Path("X"), Path("Y"), tag=False)
     assert (out, workers) == (Path("NEW"), 2)
 
 
@@ -165,7 +165,7 @@ def test_evaluate(chosen, unset, calls_of):
         elsewhere=unset + " compare examples at_least",
     )
     assert opened == mock.call(
-        request.Request(
+        request.EvaluationRequest(
             Path("DATA"),
             Path("RUN"),
             "valid",

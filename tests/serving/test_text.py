@@ -18,8 +18,8 @@ class Echo:
     def __init__(self, kind):
         self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
 
-    def search(self, requests, max_length, count, copied, done):
-        texts = [" ".join(request.pieces) for request in requests]
+    def search(self, inputs, max_length, count, copied, done):
+        texts = [" ".join(each.pieces) for each in inputs]
         return [[Output(f"[{t}]", True), Output(f"({t})", t != "short")][:count] for t in texts]
 
 

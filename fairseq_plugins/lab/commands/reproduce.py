@@ -41,7 +41,7 @@ from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least, 
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.lab.reproduction.request import BATCHES, Request, settings_of
+from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
 from fairseq_plugins.processor import available_threads
 from fairseq_plugins.quiet import only_warnings_of_fairseq
@@ -164,20 +164,22 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def read_request(args: argparse.Namespace) -> Request:
+def read_request(args: argparse.Namespace) -> ReproductionRequest:
     if args.data is None:
         raise ConfigurationError("DATA is missing: give a prepared folder")
 
     table = TABLES[args.table]
     folders = settings_of(table.rows[0].recipe)
-    given = {name: value for name, value in vars(args).items() if name in Request._fields}
+    given = {
+        name: value for name, value in vars(args).items() if name in ReproductionRequest._fields
+    }
     given.update(
         seeds=list(dict.fromkeys(args.seeds)),
         settings=[recipes.find(name, folders) for name in args.settings],
         interleaved=table.timed and args.time == "interleaved",
         threads=args.threads or available_threads(args.parallel * args.processes),
     )
-    return Request(**given)
+    return ReproductionRequest(**given)
 
 
 def read_results(folder: Path, table: str, option: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.lab.reproduction.request import (
     RECIPES,
-    Request,
+    ReproductionRequest,
     choose_runs,
     find_recipe,
     refuse_fixed,
@@ -87,7 +87,7 @@ def check_generation(task: str, words: Sequence[str]) -> None:
 
     Args:
         task: the name of the model's task.
-        words: the options, as in `Request.words`.
+        words: the options, as in `ReproductionRequest.words`.
 
     Raises:
         ConfigurationError: options are given for a classifier, or fairseq does not know one.
@@ -121,7 +121,7 @@ class PlannedRuns:
         ConfigurationError: the data, a row, a seed or an option is invalid.
     """
 
-    def __init__(self, request: Request, say: Callable[[str], None]):
+    def __init__(self, request: ReproductionRequest, say: Callable[[str], None]):
         lab.register()
         self.request, self.say = request, say
         self.table, self.out = TABLES[request.table], request.out.resolve()
@@ -239,7 +239,7 @@ class PlannedRuns:
         }  # fmt: skip
         recipe = find_recipe(row.recipe)
         return planning.plan(
-            planning.Request(
+            planning.TrainingRequest(
                 recipe=recipe,
                 data=self.first_data(row) if first else request.data.resolve(),
                 save_dir=save_dir / FIRST if first else save_dir,

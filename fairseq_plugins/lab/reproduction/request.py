@@ -20,7 +20,7 @@ FIXED = (
 ).split()
 
 
-class Request(NamedTuple):
+class ReproductionRequest(NamedTuple):
     """The table to reproduce, and the options of the reproduction."""
 
     table: str  # of `TABLES`

@@ -19,11 +19,11 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, evaluate
-from fairseq_plugins.evaluation.request import Request as EvaluationRequest
+from fairseq_plugins.evaluation.request import EvaluationRequest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.lab.reproduction import report, step_times
 from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
-from fairseq_plugins.lab.reproduction.request import BATCHES, Request
+from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
 from fairseq_plugins.run_folder import PRECISION, Run
@@ -39,7 +39,7 @@ class Reproduction(PlannedRuns):
     The constructor checks all rows before any training starts.
     """
 
-    def __init__(self, request: Request, say: Callable[[str], None]):
+    def __init__(self, request: ReproductionRequest, say: Callable[[str], None]):
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: list[dict[str, str]] = []
         self.time_is_up = threading.Event()
@@ -47,7 +47,7 @@ class Reproduction(PlannedRuns):
         super().__init__(request, say)
 
     def finish_all(self) -> None:
-        """Train and test all runs, until the time limit `Request.minutes`.
+        """Train and test all runs, until the time limit `ReproductionRequest.minutes`.
 
         Failed runs are recorded in `failures`; the others continue.
         """
@@ -90,7 +90,7 @@ class Reproduction(PlannedRuns):
 
     @contextlib.contextmanager
     def time_limit(self) -> Iterator[None]:
-        """End the programs that run in this block when `Request.minutes` are over."""
+        """End the programs that run in this block when `ReproductionRequest.minutes` are over."""
 
         def stop() -> None:
             self.time_is_up.set()

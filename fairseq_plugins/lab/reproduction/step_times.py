@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.lab.reproduction.request import Request
+from fairseq_plugins.lab.reproduction.request import ReproductionRequest
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.training import planning, recipes
 
 
 def command(
-    request: Request,
+    request: ReproductionRequest,
     files: Sequence[Path],
     rows: Sequence[Row],
     plans: Sequence[planning.Plan],

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins import lab
-from fairseq_plugins.evaluation.request import Request
+from fairseq_plugins.evaluation.request import EvaluationRequest
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, report
 from fairseq_plugins.lab.reproduction.agreement import CLAIMS
@@ -60,7 +60,7 @@ def planned(name, reduced, data, tmp_path):
     lab.register()
     return {
         row.name: planning.plan(
-            planning.Request(
+            planning.TrainingRequest(
                 recipe=find_recipe(row.recipe),
                 data=data,
                 save_dir=tmp_path / row.name,
@@ -123,7 +123,7 @@ def test_rows_of_summarization(name, make_toy_data, tmp_path):
     assert {given.max_source_positions for given in small.values()} == {128}
     assert {given.encoder_embed_dim for given in small.values()} == {128}
     assert small["poolingformer"].poolingformer_window == 32
-    words = Request(tmp_path, tmp_path, settings=[recipes.find(TABLES[name].generation)])
+    words = EvaluationRequest(tmp_path, tmp_path, settings=[recipes.find(TABLES[name].generation)])
     assert words.beam == "5"
 
 
