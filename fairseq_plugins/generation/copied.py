@@ -71,6 +71,11 @@ def find_copied(
     ]
 
 
+def of_rows(sample: dict[str, Any], rows: Sequence[int]) -> dict[str, Tensor]:
+    """The "net_input" for `find_copied` of these sentences of a batch."""
+    return {key: sample["net_input"][key][rows] for key in ("src_tokens", "src_lengths")}
+
+
 def number_copied(
     models: Sequence[Any],
     sample: dict[str, Any],
@@ -96,8 +101,7 @@ def number_copied(
     if not which:
         return found
     those = [rows[i] for i in which]
-    net_input = {key: sample["net_input"][key][those] for key in ("src_tokens", "src_lengths")}
-    copied = find_copied(copiers[0], net_input, [found[i] for i in which])
+    copied = find_copied(copiers[0], of_rows(sample, those), [found[i] for i in which])
     for i, positions in zip(which, copied):
         source = [number for number in numbers[rows[i]].tolist() if number != pad]
         tokens = [

@@ -23,7 +23,7 @@ from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
-from .copied import find_copied, number_copied
+from .copied import find_copied, number_copied, of_rows
 from .generator import BeamGenerator
 from .int8 import quantize
 from .unknown import NUMBERS, number_prefix, number_unknown, write
@@ -152,79 +152,71 @@ class TrainedModel:
         # an output must not depend on the other sources of its batch
         kinds = [(len(r.prefix), max_length(n)) for r, n in zip(inputs, lengths)]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
-            found = self._search_batch(
-                [inputs[index] for index in batch],
-                [tokens[index] for index in batch],
-                kinds[batch[0]][1],
-                count,
-                copied,
-            )
+            some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
+            try:
+                found = self._search_batch(some, of_some, kinds[batch[0]][1], count, copied)
+            except RuntimeError as error:
+                # of a GPU, and of the CPU
+                if not re.search("out of memory|can't allocate memory", str(error)):
+                    raise
+                raise ConfigurationError(
+                    f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller "
+                    "number"
+                ) from None
             for index, hypotheses in zip(batch, found):
                 outputs[index] = hypotheses
             done(len(batch))
         return outputs
 
     def _search_batch(
-        self,
-        inputs: Sequence[Input],
-        tokens: list[Tensor],
-        longest: int,
-        count: int,
-        copied: bool,
+        self, inputs: list[Input], tokens: list[Tensor], longest: int, count: int, copied: bool
     ) -> list[list[Output]]:
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
-        inputs = [inputs[number] for number in sample["id"]]  # fairseq sorts them by length
-        dictionary, begin = self.task.target_dictionary, None
+        order = sample["id"].tolist()  # fairseq sorts them by length
+        inputs, dictionary = [inputs[number] for number in order], self.task.target_dictionary
         lacking: list[list[str]] = [[] for _ in inputs]
         if self._copiers:
             lacking = number_unknown(sample, dictionary, [each.pieces for each in inputs])
-        if any(each.prefix for each in inputs):
-            lines = _encode(dictionary, [each.prefix for each in inputs])
-            # other generators do not know these numbers
-            if isinstance(self.generator, BeamGenerator):
-                lines = [
-                    number_prefix(line, dictionary, each.prefix, own)
-                    for line, each, own in zip(lines, inputs, lacking)
-                ]
-            begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
-            begin = begin.to(self.device)
-        order = sample["id"].tolist()
+        begin = self._prefixes(inputs, lacking)
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
         limit = min(longest, getattr(self.generator, "max_len", self.max_output + 1) - 1)
         seed = self.seed if self.generation.sampling else None
-        try:
-            with self._searching, torch.random.fork_rng(enabled=seed is not None):
-                if seed is not None:
-                    torch.manual_seed(seed + min(each.number for each in inputs))
-                self.generator.max_len_a, self.generator.max_len_b = 0, longest
-                found = self.task.inference_step(
-                    self.generator, self.models, sample, prefix_tokens=begin
-                )
-            best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
-            rows = [row for row, _ in best]
-            written = [hypothesis["tokens"] for _, hypothesis in best]
-            written = number_copied(self.models, sample, written, rows)
-            positions: list[list[int | None]] = [[] for _ in best]
-            if copied and self.copies:
-                net_input = {
-                    key: sample["net_input"][key][rows] for key in ("src_tokens", "src_lengths")
-                }
-                numbers = sample[NUMBERS][rows] if NUMBERS in sample else None
-                positions = find_copied(self.models[0], net_input, written, numbers)
-        except RuntimeError as error:
-            # of a GPU, and of the CPU
-            if not re.search("out of memory|can't allocate memory", str(error)):
-                raise
-            raise ConfigurationError(
-                f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller number"
-            ) from None
+        with self._searching, torch.random.fork_rng(enabled=seed is not None):
+            if seed is not None:
+                torch.manual_seed(seed + min(each.number for each in inputs))
+            self.generator.max_len_a, self.generator.max_len_b = 0, longest
+            found = self.task.inference_step(
+                self.generator, self.models, sample, prefix_tokens=begin
+            )
+        best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
+        rows = [row for row, _ in best]
+        written = [hypothesis["tokens"] for _, hypothesis in best]
+        written = number_copied(self.models, sample, written, rows)
+        positions: list[list[int | None]] = [[] for _ in best]
+        if copied and self.copies:
+            numbers = sample[NUMBERS][rows] if NUMBERS in sample else None
+            positions = find_copied(self.models[0], of_rows(sample, rows), written, numbers)
         outputs: list[list[Output]] = [[] for _ in inputs]
         for (row, hypothesis), line, places in zip(best, written, positions):
             pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
             complete, score = len(line) <= limit, float(hypothesis["score"])
             outputs[order[row]].append(Output(pieces, complete, places, score))
         return outputs
+
+    def _prefixes(self, inputs: list[Input], lacking: list[list[str]]) -> Tensor | None:
+        """The tokens with which hypotheses must begin, padded; `lacking` has unknown subwords."""
+        if not any(each.prefix for each in inputs):
+            return None
+        dictionary = self.task.target_dictionary
+        lines = _encode(dictionary, [each.prefix for each in inputs])
+        if isinstance(self.generator, BeamGenerator):  # others do not know these numbers
+            lines = [
+                number_prefix(line, dictionary, each.prefix, own)
+                for line, each, own in zip(lines, inputs, lacking)
+            ]
+        begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
+        return begin.to(self.device)
 
 
 def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> list[Tensor]:
