@@ -15,7 +15,7 @@ from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS
 
-JOINED, COPIED = ("train", "valid"), ("test",)
+JOINED = ("train", "valid")
 
 
 def join_directions(pair: Path, destination: Path) -> dict[str, int]:
@@ -64,10 +64,8 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
 
 
 def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[str]) -> None:
-    data = "-".join(languages)
-    for split in COPIED:
-        names = [*names, *(path.name for path in pair.glob(f"{split}.{data}.*"))]
-    for name in names:
+    test = pair.glob(f"test.{'-'.join(languages)}.*")
+    for name in (*names, *(path.name for path in test)):
         copy(pair / name, folder / name)
 
 

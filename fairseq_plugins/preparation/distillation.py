@@ -19,7 +19,6 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
 from fairseq_plugins.evaluation.translation import bleu_of
 from fairseq_plugins.files import (
-    LONGEST_LINE,
     copy,
     count_lines,
     digest,
@@ -32,7 +31,7 @@ from fairseq_plugins.files import (
 from fairseq_plugins.preparation import report, summarization, translation
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import RAW
+from fairseq_plugins.preparation.documents import RAW, TOO_LONG
 from fairseq_plugins.preparation.report import left_out, table
 from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
@@ -272,10 +271,8 @@ class Documents(Pairs):
         return "empty side" if is_blank(source[0]) or is_blank(target[0]) else None
 
     def cut(self, folder: Path, workers: int) -> Any:
-        settings = self.settings
-        model = folder / KINDS[settings.subword].file_name
-        how = (settings.max_source, workers, settings.lowercase)
-        return summarization.cut(folder, "train", model, *how)
+        longest, lowercase = self.settings.max_source, self.settings.lowercase
+        return summarization.cut(folder, "train", longest, workers, lowercase)
 
 
 TEXTS = {"translation": Pairs, "summarization": Documents}  # by the task of a prepared folder
@@ -367,12 +364,10 @@ class _Distillation:
         references = read_lines(self.data / RAW / f"valid.{self.kind.target}")
         lines = zip(self._taught("valid"), references, strict=True)
         found = Comparison()
-        for verdict in map_lines(self._judge, lines, self.workers, "compare"):
+        judge = self.kind.judge
+        for verdict in map_lines(lambda line: judge(*line), lines, self.workers, "compare"):
             found.add(verdict)
         return vars(found)
-
-    def _judge(self, line: tuple[list[Written], str]) -> Verdict:
-        return self.kind.judge(*line)
 
     def _rows(self) -> Iterator[Row]:
         """All pairs of train, and of further text."""
@@ -385,8 +380,8 @@ class _Distillation:
         for name, path in ((EXTRA, self.request.extra), (BACK, self.request.back)):
             further = () if path is None else zip(self._taught(name), read_input(path), strict=True)
             for number, ((text, *_), line) in enumerate(further, 1):
-                problem = f"a line of more than {LONGEST_LINE:,} bytes" if line is None else ""
-                problem = problem or ("empty side" if is_blank(line or "") else text.problem)
+                problem = "empty side" if is_blank(line or "") else text.problem
+                problem = TOO_LONG if line is None else problem
                 pair = (line or "", text.text) if name == EXTRA else (text.text, line or "")
                 yield Row(name, number, *pair, problem=problem)
 
@@ -468,14 +463,10 @@ class _Distillation:
 
     def _copy(self) -> None:
         """Copy valid and test."""
-        of_splits = [
-            path
-            for pattern in ("*.*", "text/*/*.*")
-            for path in sorted(self.data.glob(pattern))
-            if path.is_file() and path.name.split(".")[0] in ("valid", "test")
-        ]
-        for path in of_splits:
-            copy(path, self.folder / path.relative_to(self.data))
+        for pattern in ("*.*", "text/*/*.*"):
+            for path in sorted(self.data.glob(pattern)):
+                if path.is_file() and path.name.split(".")[0] in ("valid", "test"):
+                    copy(path, self.folder / path.relative_to(self.data))
 
     def _report(self, found: dict[str, Any], written: dict[str, Any]) -> list[str]:
         """Lines about the teachers, their texts (`found`, by split), and train (`written`)."""

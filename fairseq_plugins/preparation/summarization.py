@@ -54,49 +54,34 @@ def sample_sentences(
     return write_lines(folder / SAMPLE, lines())
 
 
-class PieceCutter:
-    """Splits a line of source and a line of target into pieces.
+def cut(
+    folder: Path, split: str, max_source: int | None, workers: int, lowercase: bool
+) -> dict[str, int]:
+    """Write `PIECES` of a split; returns the counts of documents, pieces and cuts.
 
     The boundary is always a single token in the target. A source is truncated to `max_source`
     positions, including the end symbol that fairseq adds.
     """
-
-    def __init__(self, model: Path, max_source: int | None, lowercase: bool = False):
-        self._model = SentencePiece(model)
-        self._max_source = max_source
-        self._lowercase = lowercase
-
-    def _cut(self, text: str) -> str:
-        return self._model.cut(text.lower() if self._lowercase else text)
-
-    def __call__(self, pair: tuple[str, str]) -> tuple[str, str, int]:
-        """Pieces of the source, pieces of the target, and the number of truncated source pieces."""
-        source = self._cut(pair[0]).split(" ")
-        kept = source if self._max_source is None else source[: self._max_source - 1]
-        sentences = map(self._cut, separate_sentences(pair[1]))
-        target = f" {BOUNDARY} ".join(sentence for sentence in sentences if sentence)
-        return " ".join(kept), target, len(source) - len(kept)
-
-
-def cut(
-    folder: Path,
-    split: str,
-    model: Path,
-    max_source: int | None,
-    workers: int,
-    lowercase: bool = False,
-) -> dict[str, int]:
-    """Write `PIECES` of a split; returns the counts of documents, pieces and cuts."""
     raw = [folder / RAW / f"{split}.{side}" for side in SIDES]
     numbers = dict.fromkeys(
         "documents source target longest_source longest_target cut_documents cut_pieces "
         "summary_sentences".split(),
         0,
     )
-    cutter, total = PieceCutter(model, max_source, lowercase), count_lines(raw[0])
+    model, total = SentencePiece(folder / SentencePiece.file_name), count_lines(raw[0])
+
+    def pieces_of(text: str) -> str:
+        return model.cut(text.lower() if lowercase else text)
+
+    def cut_pair(pair: tuple[str, str]) -> tuple[str, str, int]:
+        """Pieces of the source, pieces of the target, and the number of truncated source pieces."""
+        source = pieces_of(pair[0]).split(" ")
+        kept = source if max_source is None else source[: max_source - 1]
+        target = filter(None, map(pieces_of, separate_sentences(pair[1])))
+        return " ".join(kept), f" {BOUNDARY} ".join(target), len(source) - len(kept)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        results = map_lines(cutter, read_pairs(*raw), workers, "pieces of " + split, total)
+        results = map_lines(cut_pair, read_pairs(*raw), workers, "pieces of " + split, total)
         for source, target, cut_off in results:
             numbers["documents"] += 1
             for side, text in zip(SIDES, (source, target)):
@@ -129,8 +114,7 @@ def prepare(
         sample = (settings["sentencepiece_documents"], True, settings["lowercase"])
         step("sample sentences of train", sample_sentences, folder, *sample)
     learnt = learn_or_copy(preparation, "pieces", SentencePiece, [folder / SAMPLE], like)
-    model = folder / SentencePiece.file_name
-    how = (model, settings["max_source"], workers, settings["lowercase"])
+    how = (settings["max_source"], workers, settings["lowercase"])
     numbers = {split: step("cut " + split, cut, folder, split, *how) for split in splits}
     into = (folder, settings["joined_dictionary"], workers, like)
     step("binarise", binarise, folder / PIECES, splits, SIDES, *into)
@@ -139,7 +123,7 @@ def prepare(
     pieces = {name: folder / PIECES / name for name in names}
     known = {name: folder / f"dict.{side}.txt" for name, side in names.items()}
     unknown = step("count unknown pieces", count_unknown, pieces, known)
-    what = f"{learnt:,} {SentencePiece(model).contents}"
+    what = f"{learnt:,} {SentencePiece(folder / SentencePiece.file_name).contents}"
     report.write(folder, _report(settings, found, what, types, numbers, unknown))
     preparation.finish(leave_out=["work"])
 
