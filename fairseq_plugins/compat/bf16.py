@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq import options
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.compat.command_line import is_given
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
@@ -35,7 +35,7 @@ def keep_bf16_off_the_tpu() -> None:
 
 def warn_if_emulated() -> None:
     """Warn if this CPU emulates bf16, which is slower than float32."""
-    if not processor.has_bf16():
+    if not cpu.has_bf16():
         logger.warning(
             "--bf16 is slow here: this CPU has no instructions for bf16, torch emulates them, and "
             "a step took 11 times as long as in float32 (torch 2.13). Train in float32, in "

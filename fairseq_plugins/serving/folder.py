@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
 from fairseq_plugins.text.subwords import SPECIAL
@@ -146,7 +146,7 @@ class Folder:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        if processor.overflows_in_8_bits():  # without overflow, these products would only be slower
+        if cpu.overflows_in_8_bits():  # without overflow, these products would only be slower
             options.add_session_config_entry("session.x64quantprecision", "1")
         try:
             return self._onnxruntime.InferenceSession(

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
+from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.prepared_folder import dictionaries, stored_settings
-from fairseq_plugins.processor import available_threads
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.training import batches, precision, recipes, settings

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 
 PRECISIONS = ("auto", "fastest", "bf16", "fp16", "fp32")
@@ -51,7 +51,7 @@ def choose(
         asked = before
     if asked in AUTOMATIC:
         if on_cpu:
-            asked = "bf16" if asked == "fastest" and processor.has_bf16() else "fp32"
+            asked = "bf16" if asked == "fastest" and cpu.has_bf16() else "fp32"
         else:
             asked = "bf16" if gpus_have_bf16() else "fp16"
     return [] if asked == "fp32" else ["--" + asked]

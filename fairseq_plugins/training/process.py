@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.processor import available_threads
 from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.training.request import Plan, TrainingRequest
 

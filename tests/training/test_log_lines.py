@@ -2,7 +2,7 @@
 
 import time
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.compat import bf16
 from fairseq_plugins.training.log_lines import Progress
 
@@ -114,7 +114,7 @@ def test_a_limit_counts_from_the_start_of_a_fine_tuning():
 
 
 def test_slow_arithmetic_is_told(caplog, monkeypatch):
-    monkeypatch.setattr(processor, "has_bf16", lambda: False)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
     bf16.warn_if_emulated()
     (told,) = summarise([f"2026-01-01 | WARNING | bf16 | {caplog.messages[-1]}"], updates=9)
     assert told.startswith("--bf16 is slow here") and told.endswith("without --bf16")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
@@ -33,9 +33,9 @@ def test_a_refusal_reaches_the_command_from_the_process_that_plans(toy_data):
 
 
 def test_processes_share_the_cores(monkeypatch):
-    monkeypatch.setattr(processor.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")  # of nested regions, too: not one number
-    assert [processor.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
+    assert [cpu.available_threads(n) for n in (1, 3, 9)] == [8, 2, 1]
 
 
 def test_later_options_win(toy_data, tmp_path):

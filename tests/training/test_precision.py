@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import Run
@@ -12,7 +12,7 @@ from tests.training.conftest import gpus, plan, value
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_the_fastest_precision_of_a_cpu(monkeypatch, toy_data, has_bf16):
     gpus(monkeypatch, 0)
-    monkeypatch.setattr(processor, "has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: has_bf16)
     command = plan(toy_data.bin, "--precision", "fastest").command
     assert ("--bf16" in command) == has_bf16 and "--fp16" not in command
 
@@ -43,7 +43,7 @@ def test_a_training_resumes_in_its_precision(monkeypatch, toy_data, tmp_path):
     Run(tmp_path).store(begun.settings)
     gpus(monkeypatch, 0)
     assert "--bf16" in resume().command
-    monkeypatch.setattr(processor, "has_bf16", lambda: False)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
     assert "--bf16" in resume("--precision", "fastest").command
     Run(tmp_path).check_same(resume().settings)
     for words in (["--precision", "fp32"], ["--", "--amp"]):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.folder import Export
 from fairseq_plugins.serving.search import Options, Source, search
@@ -108,7 +108,7 @@ def _search_ctranslate2(
     sources: list[list[list[int]]],
     lengths: list[int],
 ) -> Callable[[int], Any]:
-    if processor.overflows_in_8_bits():
+    if cpu.overflows_in_8_bits():
         # on AMD's processors CTranslate2 takes oneDNN, whose sums of 8-bit products overflow here
         os.environ.setdefault("CT2_USE_MKL", "1")
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.arguments import add_flag, add_number, add_path
 from fairseq_plugins.errors import ConfigurationError
 
@@ -59,7 +59,7 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
 
     on_gpu = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name() if on_gpu else processor.name(),
+        "device": torch.cuda.get_device_name() if on_gpu else cpu.name(),
         "kind": device.type,
         "cores": os.cpu_count(),
         "threads": threads,

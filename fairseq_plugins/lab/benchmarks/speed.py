@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.arguments import add_flag, add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json, write_json
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> results.Report:
     _write_data(args.data)
     wanted = args.only or list(MEASUREMENTS)
     problems = _write_exports(args) if any("serving" in name for name in wanted) else {}
-    path = args.stored / f"{slug(processor.kind())}.json"
+    path = args.stored / f"{slug(cpu.kind())}.json"
     stored = (read_json(path) or {}).get("figures", {})
     where = machine.describe(device, args.threads)
     rows: list[dict[str, Any]] = []
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> results.Report:
             ("stored", results.number("stored")),
             ("", results.text("verdict")),
         ],
-        [f"{processor.kind()}, stored in {path}; other load before it began: {_loads(rows)}"],
+        [f"{cpu.kind()}, stored in {path}; other load before it began: {_loads(rows)}"],
         lambda plot: plots.bars(plot, [r for r in rows if r["time_ratio"]], "Ratio of time"),
         "; ".join(worse) + advice if worse and not args.record else "",
     )
@@ -213,7 +213,7 @@ def record(path: Path, rows: list[dict[str, Any]], everything: bool) -> None:
     new = {what: figure for what, figure in found.items() if everything or what not in stored}
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"kind": processor.kind(), "figures": {**stored, **new}})
+        write_json(path, {"kind": cpu.kind(), "figures": {**stored, **new}})
 
 
 def _loads(rows: list[dict[str, Any]]) -> str:
@@ -273,7 +273,7 @@ def _measure(
     """The rows of a measurement, one per contender; empty for skipped contenders."""
     measurement = MEASUREMENTS[name]
     possible = [
-        words not in problems and (processor.has_bf16() or "--bf16" not in words)
+        words not in problems and (cpu.has_bf16() or "--bf16" not in words)
         for words in measurement.contenders
     ]
     chosen = [_placed(words, args) for words, here in zip(measurement.contenders, possible) if here]

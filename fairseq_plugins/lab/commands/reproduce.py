@@ -39,11 +39,11 @@ from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
+from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
-from fairseq_plugins.processor import available_threads
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import precision, recipes
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import exports, goals, machine, speed
 from fairseq_plugins.lab.commands import benchmark
@@ -64,7 +64,7 @@ def test_a_ratio_is_worse_beyond_the_spread(found, stored, verdict):
 def run(tmp_path, monkeypatch):
     """run(words..., times) -> the rows, with these times of the contenders of one measurement."""
     monkeypatch.setattr(speed, "_write_data", lambda folder: None)
-    monkeypatch.setattr(processor, "has_bf16", lambda: True)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
 
     def go(*words, times, call=measure, only=("training_step",)):
         def measured(measurement, path, args, device):
@@ -114,14 +114,14 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(run, tmp_path, monkeypatch
 
 def test_each_kind_of_processor_has_its_figures(run, tmp_path, monkeypatch):
     run(times=[1.0, 0.7, 0.4])
-    monkeypatch.setattr(processor, "kind", lambda: "Another (R) with avx2")
+    monkeypatch.setattr(cpu, "kind", lambda: "Another (R) with avx2")
     assert run(times=[1.0, 0.9, 0.4])[0]["verdict"] == "recorded"
     assert (tmp_path / "stored" / "another_r_with_avx2.json").is_file()
     assert len(list((tmp_path / "stored").iterdir())) == 2
 
 
 def test_what_cannot_be_measured_is_left_out_and_the_rest_compared(run, monkeypatch):
-    monkeypatch.setattr(processor, "has_bf16", lambda: False)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
     first, second = run(times=[1.0, 0.7, 0.4])
     assert first["time_ratio"] == 0.7 and second["verdict"] == "not measured"
 

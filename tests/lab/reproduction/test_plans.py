@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans
@@ -132,7 +132,7 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
 
 
 def test_rows_of_multi30k_have_the_published_sizes(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(processor, "has_bf16", lambda: True)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: True)
     made = make(data, tmp_path, "--rows", "transformer,ftc,transformer_both", table="multi30k")
     for row in made.rows:
         plan = made.plans[f"{row.name}-seed1"][0]
@@ -236,7 +236,7 @@ def test_the_device_and_the_precision_are_the_papers_unless_asked(data, settings
 
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_tables_for_a_cpu_train_in_bf16_where_it_is_fast(data, tmp_path, monkeypatch, has_bf16):
-    monkeypatch.setattr(processor, "has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: has_bf16)
     made = make(data, tmp_path, "--rows", "ftc", table="low-resource")
     assert ("--bf16" in made.plan(made.rows[0], 1).command) == has_bf16
     assert made.options() == ""

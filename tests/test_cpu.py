@@ -5,7 +5,7 @@ import platform
 import onnxruntime
 import pytest
 
-from fairseq_plugins import processor
+from fairseq_plugins import cpu
 from fairseq_plugins.serving.folder import Export
 
 ENTRY = "session.x64quantprecision"
@@ -18,7 +18,7 @@ def made_up(monkeypatch, tmp_path):
     """A function that writes such a line to /proc/cpuinfo; None: there is no such file."""
 
     def make(line, machine="x86_64"):
-        monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(platform, "machine", lambda: machine)
         if line is not None:
             text = f"processor\t: 0\nmodel name\t: A vnni bf16\n{line}\n"
@@ -41,23 +41,23 @@ def made_up(monkeypatch, tmp_path):
 )
 def test_instructions_for_bf16_are_those_that_linux_lists(made_up, line, expected):
     made_up(line)
-    assert processor.has_bf16() == expected
+    assert cpu.has_bf16() == expected
 
 
 @pytest.mark.parametrize("line", [*WITH_VNNI, *WITHOUT, None])
 def test_8_bit_sums_overflow_on_x86_without_vnni(made_up, line):
     for machine in ("x86_64", "AMD64"):
         made_up(line, machine)
-        assert processor.overflows_in_8_bits() == (line not in WITH_VNNI)
+        assert cpu.overflows_in_8_bits() == (line not in WITH_VNNI)
     made_up("Features\t: fp asimd", "aarch64")
-    assert not processor.overflows_in_8_bits()
+    assert not cpu.overflows_in_8_bits()
 
 
 def test_the_processor_is_named(made_up):
     made_up("", "aarch64")
-    assert processor.name() == "A vnni bf16"
-    (processor.CPUINFO).unlink()
-    assert processor.name() == (platform.processor() or "aarch64")
+    assert cpu.name() == "A vnni bf16"
+    (cpu.CPUINFO).unlink()
+    assert cpu.name() == (platform.processor() or "aarch64")
 
 
 @pytest.mark.parametrize("line", [WITH_VNNI[0], WITHOUT[0]])
