@@ -9,6 +9,7 @@ from typing import Any, Union
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
+from fairseq_plugins.text.processing import Processing, Processor
 from fairseq_plugins.text.subwords import KINDS
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
@@ -45,14 +46,12 @@ class Prepared:
             )
 
     @functools.cached_property
-    def processing(self) -> Any:
-        """The `Processing` of its text.
+    def processing(self) -> Processing:
+        """How its text is processed.
 
         Raises:
             ConfigurationError: this package did not prepare the folder for text with two sides.
         """
-        from fairseq_plugins.text.processing import Processing  # which imports this module
-
         try:
             found = Processing.of(self.settings)
             found.check()
@@ -75,6 +74,16 @@ class Prepared:
         """The subword model, loaded; raises a ConfigurationError as `subword_model`."""
         kind = KINDS[self.processing.subword]
         return kind(subword_model(self.folder, kind.file_name))
+
+    def processor(self, source_lang: str, target_lang: str) -> Processor:
+        """Converts new text of its languages, in any direction.
+
+        Raises:
+            ConfigurationError: as `processing` and `subwords`, or it has other languages.
+        """
+        settings, for_summaries = self.processing, self.task == "summarization"
+        settings.check_languages(source_lang, target_lang, self.folder)
+        return Processor(settings, self.subwords, source_lang, target_lang, for_summaries)
 
     @functools.cached_property
     def words(self) -> dict[str, str]:

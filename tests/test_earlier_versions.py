@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins import Classifier, Summarizer, Translator, serving
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.run_folder import Run
-from fairseq_plugins.text.processing import Processor
 from tests.conftest import ROOT, unpack
 from tests.faults.training import difference, load
 from tests.fixtures.make import planned, recording
@@ -60,7 +60,7 @@ def test_its_text_becomes_the_same_subwords_and_back(name, kept):
         languages = ("source", "target") if name == "summarization" else ("de", "en")
         text = expected["text"]
         for folder in ("data", "export", "export8"):
-            processor = Processor(Path(folder), *languages)
+            processor = Prepared(Path(folder)).processor(*languages)
             assert [processor.encode(line) for line in text["lines"]] == text["encoded"]
             pieces = [processor.encode_target(line) for line in text["lines"]]
             assert pieces == text["encoded_target"]

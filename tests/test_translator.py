@@ -23,7 +23,7 @@ from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.engine import LARGEST_PENALTY, Options
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import DIGESTS, RECORD, digests_of_words
+from fairseq_plugins.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
@@ -159,9 +159,7 @@ def test_parts_end_with_sentences_or_else_words(folder, model, kind):
     translator = Translator([model], cpu=True)
     subwords = translator.processor.subwords
     if kind == "pieces":
-        from fairseq_plugins.text.processing import Processor
-
-        subwords = Processor(folder / "pieces", "de", "en").subwords
+        subwords = Prepared(folder / "pieces").processor("de", "en").subwords
         translator.processor.subwords = subwords
 
     def parts(line, limit):

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from fairseq_plugins.engine import Done, Input, Limit, Options, Place, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
-from fairseq_plugins.text.processing import Processor
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .copied import find_copied, number_copied, of_rows
@@ -109,9 +109,8 @@ class TrainedModel:
                 f"--model {paths[0]} was trained with a fairseq task that is not supported here "
                 f"({type(self.task).__name__}): use fairseq-generate or fairseq-interactive"
             )
-        self.processor: Any = Processor(
-            folder, self.task.cfg.source_lang, self.task.cfg.target_lang
-        )
+        languages = self.task.cfg.source_lang, self.task.cfg.target_lang
+        self.processor: Any = Prepared(folder).processor(*languages)
         for model in loaded:
             if fp16:
                 model.half()

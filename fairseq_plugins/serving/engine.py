@@ -6,8 +6,7 @@ from typing import Any
 
 from fairseq_plugins.engine import Done, Input, Limit, Options, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, subword_models
-from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 
 from .batches import fill_batches
 from .folder import (
@@ -60,7 +59,8 @@ class ExportedModel:
                 f"{export.most_candidates // 2}"
             )
         export.check_listed(RECORD)
-        self.processor: Any = Processor(folder, export.source_lang, export.target_lang)
+        languages = export.source_lang, export.target_lang
+        self.processor: Any = Prepared(folder).processor(*languages)
         export.check_listed(type(self.processor.subwords).file_name)
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
         self.max_source, self.max_output = export.max_source, export.max_output

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
@@ -109,25 +108,26 @@ class Tokenisation:
 class Processor:
     """Converts raw source text to subwords, and subwords of the target to raw text.
 
+    `Prepared.processor` makes one.
+
     Args:
-        folder: a prepared folder, with the settings and the subword model.
+        settings: those of the prepared folder.
+        subwords: its subword model.
         source_lang, target_lang: the direction; may be the reverse of the folder's.
-
-    Attributes:
         for_summaries: whether the folder was prepared for summaries.
-
-    Raises:
-        ConfigurationError: the folder was not prepared by this package, or has other languages.
     """
 
-    def __init__(self, folder: Path, source_lang: str, target_lang: str):
-        prepared = Prepared(folder)
-        self.settings = prepared.processing
-        self.for_summaries = prepared.task == "summarization"
-        self.settings.check_languages(source_lang, target_lang, folder)
-        self.subwords = prepared.subwords
-        self._source = self.settings.tokenise(source_lang)
-        self._target = self.settings.tokenise(target_lang)
+    def __init__(
+        self,
+        settings: Processing,
+        subwords: Any,
+        source_lang: str,
+        target_lang: str,
+        for_summaries: bool,
+    ):
+        self.settings, self.subwords, self.for_summaries = settings, subwords, for_summaries
+        self._source = settings.tokenise(source_lang)
+        self._target = settings.tokenise(target_lang)
 
     def encode(self, line: str) -> str:
         """Subwords of a raw source line, separated by spaces."""

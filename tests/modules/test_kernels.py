@@ -17,7 +17,7 @@ from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProduct
 from fairseq_plugins.modules.rows import Layout
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, summaries
 from fairseq_plugins.modules.token_mixers.fastformer import FastformerOptions
-from fairseq_plugins.modules.token_mixers.summaries import Summaries
+from fairseq_plugins.modules.token_mixers.plain_summaries import Summaries
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -29,7 +29,7 @@ from fairseq_plugins.preparation import documents, iwslt14, steps
 from fairseq_plugins.preparation.archives import open_archive
 from fairseq_plugins.preparation.bidirectional import join_directions
 from fairseq_plugins.preparation.binarise import binarise
-from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.prepared_folder import Prepared
 
 
 def write(path, lines):
@@ -463,7 +463,10 @@ def test_damage_that_leaves_sizes_as_they_were_is_refused(tmp_path, corpus):
     """Zeros in the middle, as a bad disk leaves them, or the file of another preparation."""
     data = tmp_path / "data"
     translation(data, corpus)
-    processor = partial(Processor, data, "fr", "en")
+
+    def processor():
+        return Prepared(data).processor("fr", "en")
+
     load = partial(data_utils.load_indexed_dataset, dictionary=None)
     assert processor().encode("An 12.") and len(load(str(data / "train.fr-en.fr"))) == 40
     for name, use in (

@@ -14,7 +14,7 @@ from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation import iwslt14, translation
 from fairseq_plugins.preparation.documents import parse_counts
-from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.prepared_folder import Prepared
 
 
 def read(path):
@@ -311,7 +311,7 @@ def test_the_folder_serves_the_reverse_direction(prepared, archive):
             assert [line for line in lines if "<unk>" not in line] == [
                 text for line, text in zip(lines, expected) if "<unk>" not in line
             ]
-    processor = Processor(prepared, "en", "de")
+    processor = Prepared(prepared).processor("en", "de")
     assert processor.subwords.join(processor.encode("It's one.")) == "it &apos;s one ."
     with pytest.raises(ConfigurationError, match="translates en to fr, but .* for de and en"):
-        Processor(prepared, "en", "fr")
+        Prepared(prepared).processor("en", "fr")

@@ -15,8 +15,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.preparation.documents import Item, read_story
 from fairseq_plugins.preparation.summarization import SAMPLE, sample_sentences
-from fairseq_plugins.prepared_folder import RECORD, stored_settings
-from fairseq_plugins.text.processing import Processor
+from fairseq_plugins.prepared_folder import RECORD, Prepared, stored_settings
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
@@ -252,7 +251,7 @@ def test_lower_case_is_for_the_model_alone(tmp_path):
         assert [separate_sentences(line) for line in text] == [
             separate_sentences(line.lower()) for line in raw
         ]
-    processor = Processor(tmp_path / "data", "source", "target")
+    processor = Prepared(tmp_path / "data").processor("source", "target")
     pieces = (tmp_path / "data/text/pieces/train.source").read_text(encoding="utf-8").splitlines()
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces[0]
 
@@ -270,7 +269,7 @@ def test_summaries_come_back_in_the_form_nfc(tmp_path):
         for side in ("source", "target"):
             raw = (data / "text/raw" / f"{split}.{side}").read_text("utf-8").split("\n")
             assert raw[0] == composed
-    processor = Processor(data, "source", "target")
+    processor = Prepared(data).processor("source", "target")
     assert processor.encode(line) == processor.encode(composed)
     assert processor.decode(processor.encode_target(line)) == composed
     assert "Unicode's form NFC" in (data / "report.txt").read_text()

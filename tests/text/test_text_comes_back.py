@@ -16,7 +16,6 @@ from fairseq_plugins.evaluation import translation
 from fairseq_plugins.evaluation.translation import Text, Translations
 from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.languages import is_unspaced
-from fairseq_plugins.text.processing import Processor
 
 
 def sentences():
@@ -80,7 +79,7 @@ def scores(folder, language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_default_gives_text_back(default, language):
-    processor = Processor(default, "en", "mul")
+    processor = Prepared(default).processor("en", "mul")
     for line in LANGUAGES[language]:
         assert processor.decode(processor.encode_target(line)) == composed(line)
         for form in (decomposed, composed):
@@ -108,7 +107,7 @@ def test_a_model_that_writes_the_references_scores_100(default, language, monkey
 )
 def test_the_report_shows_what_comes_back_changed(prepare, words, some):
     folder = prepare(*words)
-    processor = Processor(folder, "en", "mul")
+    processor = Prepared(folder).processor("en", "mul")
     changed = [
         line for line in LINES if processor.decode(processor.encode_target(line)) != composed(line)
     ]
@@ -165,7 +164,7 @@ def test_folders_of_earlier_releases_stay_as_they_were(tmp_path, capsys):
     before = (tmp_path / "data" / RECORD).stat().st_mtime_ns
     prepare_translation.main([str(tmp_path / "data"), *words])  # its default was bpe
     assert (tmp_path / "data" / RECORD).stat().st_mtime_ns == before
-    processor = Processor(tmp_path / "data", "fr", "en")
+    processor = Prepared(tmp_path / "data").processor("fr", "en")
     assert "\u0301" in processor.encode(decomposed("Été"))
     like = ["--like", str(tmp_path / "data")]
     prepare_translation.main([str(tmp_path / "new"), *words, *like])

@@ -234,7 +234,7 @@ def _backward(
 
 
 class KernelSummaries(torch.autograd.Function):
-    """`token_mixers.summaries.Summaries` on a GPU.
+    """`token_mixers.plain_summaries.Summaries` on a GPU.
 
     The same arguments and result, but no float64, and dropout of the weights as its probability
     and a seed (None drops nothing).
@@ -367,7 +367,7 @@ def _blocks(
 
 def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Iterator[Trial]:
     """The trials of `kernels.usable`, for d, h and whether dropout is on."""
-    from fairseq_plugins.modules.token_mixers.summaries import Summaries
+    from fairseq_plugins.modules.token_mixers.plain_summaries import Summaries
 
     length, bsz, p = 2 * LEAST + 5, 3, 0.3
     x = draw(length, bsz, dim)

@@ -1,15 +1,14 @@
 """Summaries of additive attention: softmax-weighted sums over time."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.captured import is_captured
-from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
+from fairseq_plugins.modules.masking import Mask
 from fairseq_plugins.modules.rows import Layout
+
+from .plain_summaries import Summaries, weighted_sums, weights_of
 
 
 def summarize(
@@ -33,7 +32,7 @@ def summarize(
         B x h x d and B x h x 1 in x's dtype; weights are normalised in float32 at least.
     """
     if torch.jit.is_scripting():
-        return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
+        return weighted_sums(x, weights_of(x, directions, padding_mask, scaling), keep)
     else:
         return _summarize_fast(x, directions, padding_mask, scaling, keep)
 
@@ -42,7 +41,7 @@ def _summarize_fast(
     x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float, keep: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     if is_captured():
-        return _summarize_plain(x, _weights(x, directions, padding_mask, scaling), keep)
+        return weighted_sums(x, weights_of(x, directions, padding_mask, scaling), keep)
     if keep is None and has_kernel(x, directions, False):
         return summarize_by_kernel(x, directions, padding_mask, scaling, 0.0)
     return Summaries.apply(x, directions, padding_mask, scaling, keep)
@@ -83,65 +82,3 @@ def summarize_rows(
     seed = draws.new_seeds(x) if p > 0 else None
     x, directions = x.contiguous(), directions.type_as(x)
     return KernelSummaries.apply(x, directions, None, scaling, p, seed, at.starts, at.width)
-
-
-def _batched(directions: Tensor, bsz: int) -> Tensor:
-    return directions if directions.dim() == 3 else directions.unsqueeze(0).expand(bsz, -1, -1)
-
-
-def _weights(x: Tensor, directions: Tensor, padding_mask: Mask, scaling: float) -> Tensor:
-    """The softmax of `summarize`: B x h x T, in float32 at least."""
-    scores = torch.bmm(_batched(directions, x.size(1)), x.permute(1, 2, 0))
-    scores = at_least_float32(scores) * scaling
-    if padding_mask is not None:
-        scores = hide(scores, padding_mask.unsqueeze(1))
-    return torch.softmax(scores, dim=-1)
-
-
-def _summarize_plain(x: Tensor, weights: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-    if keep is not None:
-        weights = weights * keep.permute(1, 2, 0)
-    weights = weights.type_as(x)
-    return torch.bmm(weights, x.transpose(0, 1)), weights.sum(dim=-1, keepdim=True)
-
-
-class Summaries(torch.autograd.Function):
-    """`summarize`, differentiable once: a second time is `once_differentiable`'s RuntimeError."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        directions: Tensor,
-        padding_mask: Mask,
-        scaling: float,
-        keep: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        weights = _weights(x, directions, padding_mask, scaling)
-        ctx.save_for_backward(x, directions, padding_mask, weights, keep)
-        ctx.scaling = scaling
-        return _summarize_plain(x, weights, keep)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
-        x, directions, padding_mask, weights, keep = ctx.saved_tensors
-        directions_of = _batched(directions, x.size(1))
-        kept = weights
-        grad_weights = (torch.bmm(grad, x.permute(1, 2, 0)) + grad_sum).type_as(weights)
-        if keep is not None:
-            keep = keep.permute(1, 2, 0)
-            grad_weights, kept = grad_weights * keep, weights * keep
-        mean = (grad_weights * weights).sum(dim=-1, keepdim=True)
-        grad_scores = (weights * (grad_weights - mean) * ctx.scaling).type_as(x)
-        if padding_mask is not None:
-            grad_scores = grad_scores.masked_fill(padding_mask.unsqueeze(1), 0.0)
-        # one product adds both gradients of x: through the scores, and through the sum
-        left = torch.cat([grad_scores, kept.type_as(x)], dim=1)
-        grad_x = torch.empty_like(x)
-        right = torch.cat([directions_of, grad], dim=1)
-        torch.bmm(left.transpose(1, 2), right, out=grad_x.transpose(0, 1))
-        grad_directions = torch.bmm(grad_scores, x.transpose(0, 1))
-        if directions.dim() == 2:
-            grad_directions = grad_directions.sum(dim=0)
-        return grad_x, grad_directions, None, None, None

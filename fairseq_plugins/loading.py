@@ -1,0 +1,127 @@
+"""Load a model for use: a training's in torch, an exported one in onnxruntime."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fairseq_plugins
+from fairseq_plugins import pretrained
+from fairseq_plugins.engine import ClassEngine, Engine, Options, Place
+from fairseq_plugins.errors import ConfigurationError, check_range
+
+
+def open_engine(
+    models: Engine | Place | Sequence[Place],
+    data: Place | None = None,
+    cpu: bool = False,
+    fp16: bool = False,
+    int8: bool = False,
+    threads: int = 1,
+    shortlist: bool = False,
+    max_tokens: int = 4000,
+    **options: Any,
+) -> Engine:
+    """Load a model.
+
+    Args:
+        models: a checkpoint, or a folder of checkpoints; several form an ensemble. Or a folder
+            that `export` wrote, or the name of a pretrained model (see `pretrained`); these need
+            neither torch nor fairseq. An existing path is preferred to a name. An engine is
+            returned unchanged.
+        data: for checkpoints, the prepared folder; None for the one the model was trained on.
+        cpu: do not use a GPU; exported models never do.
+        fp16: for checkpoints, half precision, on a GPU only.
+        int8: for checkpoints, 8-bit matrix products, on a CPU only (see `generation.int8`).
+        threads: for an exported model, its threads.
+        shortlist: for an exported model: choose only among likely words, which is not exact.
+        max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
+        options: the options of the search, see `Options`.
+
+    Raises:
+        ConfigurationError: a folder or file is missing, model and data do not match, an option
+            cannot work, or a package is missing.
+    """
+    if isinstance(models, Engine):
+        return models
+    wanted = Options(**options)
+    wanted.check()
+    check_range("--max-tokens", max_tokens, 1)
+    places, exported = find_models(
+        models, threads, {"data": data, "fp16": fp16, "int8": int8}, {"shortlist": shortlist}
+    )
+    if exported:
+        from fairseq_plugins.serving.engine import ExportedModel
+
+        return ExportedModel(places[0], threads, max_tokens, shortlist, wanted)
+    from fairseq_plugins.generation.engine import TrainedModel, generation_options
+
+    generation = generation_options(wanted)
+    return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
+
+
+def open_classifier(
+    model: ClassEngine | Place,
+    data: Place | None = None,
+    cpu: bool = False,
+    threads: int = 1,
+) -> ClassEngine:
+    """Load a classifier; the arguments are as in `open_engine`."""
+    if isinstance(model, ClassEngine):
+        return model
+    (place,), exported = find_models(model, threads, {"data": data}, {})
+    if exported:
+        from fairseq_plugins.serving.engine import ExportedClassifier
+
+        return ExportedClassifier(place, threads)
+    from fairseq_plugins.generation.engine import TrainedClassifier
+
+    return TrainedClassifier.load(place, data, cpu)
+
+
+def find_models(
+    models: Place | Sequence[Place],
+    threads: int,
+    of_checkpoints: dict[str, Any],
+    of_exports: dict[str, Any],
+    option: str = "--model",
+) -> tuple[list[Path], bool]:
+    """Where the models are, and whether they are an export; otherwise fairseq is made ready.
+
+    Args:
+        models: as in `open_engine`.
+        threads: of an exported model.
+        of_checkpoints, of_exports: options that only such models take.
+        option: the user's option that gives `models`.
+
+    Raises:
+        ConfigurationError: a model is missing, an option is not for it, an exported model is in an
+            ensemble, or a package is missing.
+    """
+    check_range("--threads", threads, 1)
+    models = [models] if isinstance(models, (str, Path)) else models
+    places = [pretrained.find(model, option) for model in models]
+    if not places:
+        raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
+    from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
+
+    exported = next(filter(is_export, places), None)
+    of_others, kind = {**of_exports, "threads": threads != 1}, "exported models"
+    if exported is not None:
+        of_others = of_checkpoints
+        kind = f"checkpoints, but {option} {exported} is an exported model"
+    for name, given in of_others.items():
+        if given:
+            raise ConfigurationError(f"--{name} is for {kind}: remove it")
+    if exported is not None:
+        if len(places) > 1:
+            raise ConfigurationError(
+                f"{option} {exported}: an exported model cannot join an ensemble"
+            )
+    elif not fairseq_plugins.fairseq_is_installed():
+        raise ConfigurationError(
+            f"{option} {places[0]}: this is not an exported model, and a checkpoint needs torch "
+            "and fairseq, which are not installed: run bash scripts/install.sh in the checkout"
+        )
+    else:
+        fairseq_plugins.register()
+    return places, exported is not None
