@@ -30,7 +30,7 @@ def average_shared_weights_once() -> None:
         averaged = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
         for name, value in new_model.state_dict().items():
             if torch.is_tensor(value):
-                if value.numel() and value.data_ptr() in seen:
+                if value.data_ptr() in seen:
                     continue
                 seen.add(value.data_ptr())
                 if name not in averaged:

@@ -22,15 +22,14 @@ def can_decode_in_beams(decoder: Any) -> bool:
     """Whether `BeamDecoding` computes the same as this decoder in evaluation.
 
     It supports fairseq's Transformer decoder with any feed-forward network. It does not support
-    extensions of decoder layers (see `has_standard_layers`), decoders without cross-attention or
-    with an input projection, or dropout during inference.
+    extensions of decoder layers (see `has_standard_layers`), decoders without cross-attention, or
+    dropout during inference.
     """
     dropouts = [module for module in decoder.modules() if isinstance(module, FairseqDropout)]
     return (
         has_standard_layers(decoder)
         and len(decoder.layers) > 0
         and all(layer.encoder_attn is not None for layer in decoder.layers)
-        and decoder.project_in_dim is None
         and not any(dropout.apply_during_inference for dropout in dropouts)
     )
 

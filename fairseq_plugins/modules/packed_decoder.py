@@ -34,8 +34,6 @@ def embed_rows(side: Any, tokens: Tensor, positions: Callable[[], Tensor]) -> Te
     x = side.embed_scale * side.embed_tokens(tokens)
     if side.quant_noise is not None:
         x = side.quant_noise(x)
-    if getattr(side, "project_in_dim", None) is not None:
-        x = side.project_in_dim(x)
     if side.embed_positions is not None:
         x = x + positions()
     if side.layernorm_embedding is not None:

@@ -120,14 +120,12 @@ class FlatOptimizer(FairseqOptimizer):
                 log[name] = numbers.pop(0)
         self.pending.clear()
         if max_norm > 0:
-            self.multiply_grads(min(1.0, max_norm / (norm + 1e-6)) if norm == norm else norm)
+            self.multiply_grads(min(1.0, max_norm / (norm + 1e-6)))
         return torch.tensor(norm)
 
     def step(self, closure: Any = None, scale: float = 1.0, groups: Any = None) -> None:
         if not self._gather_moments():
             return self.inner.step(closure, scale, groups)
-        if scale != 1.0:
-            self.multiply_grads(1.0 / scale)
         (group,) = self.optimizer.param_groups
         step = self.states[0]["step"] + 1
         for state in self.states:

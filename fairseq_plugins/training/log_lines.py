@@ -72,7 +72,7 @@ class Progress:
         left = self.until - now
         begun, before = self.first
         if done > before and self.updates:
-            left = min(left, (now - begun) / (done - before) * max(0, self.updates - done))
+            left = min(left, (now - begun) / (done - before) * (self.updates - done))
         return f"  about {in_words(left)} left" if left < float("inf") else ""
 
 
