@@ -1,8 +1,8 @@
-"""Codes of languages, short and long."""
+"""Codes of languages, short and long, and scripts."""
 
 import pytest
 
-from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.languages import main_script, two_letters
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,8 @@ from fairseq_plugins.text.languages import two_letters
 )
 def test_two_letters_of_a_code(code, expected):
     assert two_letters(code) == expected
+
+
+def test_the_script_of_most_letters():
+    assert main_script(["1 a \u0431\u0432", "2 3 4"]) == "CYRILLIC"
+    assert main_script(["", "42 %"]) == ""

@@ -41,6 +41,10 @@ def test_boundary_touching_words_as_pieces_joined_have_it():
         ("(CNN)U.S. President Obama spoke. He", ["(CNN)U.S. President Obama spoke.", "He"]),
         ("It is No. 1. She said no. He left.", ["It is No. 1.", "She said no.", "He left."]),
         ("Mr. Smith met Dr. J. Jones Jr. Monday.", ["Mr. Smith met Dr. J. Jones Jr. Monday."]),
+        (
+            "Leave the transept. Plan B! Who is Mr? Me",
+            ["Leave the transept.", "Plan B!", "Who is Mr?", "Me"],
+        ),
         ("It rose 3.5 percent. 2014 was worse.", ["It rose 3.5 percent.", "2014 was worse."]),
         ("It rained. \u00c9 tarde. \u00fcber uns", ["It rained.", "\u00c9 tarde. \u00fcber uns"]),
         (

@@ -12,8 +12,10 @@ def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bpe")
     words = ["the", "man", "foo@@", "</s>", "<pad>", "@@", "a<b"]
     (folder / "text").write_text("\n".join([" ".join(words)] * 50) + "\n", encoding="utf-8")
-    BytePairEncoding.learn([folder / "text"], folder / "bpe.codes", 100)
-    return BytePairEncoding(folder / "bpe.codes")
+    found = BytePairEncoding.learn([folder / "text"], folder / "bpe.codes", 100)
+    model = BytePairEncoding(folder / "bpe.codes")
+    assert found == len(model)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,13 @@ def test_marks_of_dictionaries_are_unknown_words(model):
     assert model.cut("the </s> man <pad>") == "the <unk> man <unk>"
 
 
+def test_the_cache_of_words_does_not_grow_forever(model, monkeypatch):
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_WORDS", 5)
+    for number in range(20):
+        model.cut(f"man{number}")
+        assert len(model._bpe.cache) < 7
+
+
 def test_pieces_are_learnt_from_long_lines_too(tmp_path):
     """SentencePiece itself leaves out lines of more than 4,192 bytes."""
     lines = ["the man and the woman", " ".join(["\u0e01\u0e02\u0e04" * 20] * 30)]
@@ -43,7 +52,7 @@ def test_pieces_are_learnt_from_long_lines_too(tmp_path):
 def test_of_many_lines_pieces_are_learnt_from_some(tmp_path, monkeypatch):
     lines = [f"{letter}{letter} word" for letter in "abcdefghij"]
     (tmp_path / "text").write_text("\n".join(lines * 10) + "\n")
-    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 50)
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 60)
     SentencePiece.learn([tmp_path / "text"] * 2, tmp_path / "model", 100)
     model = SentencePiece(tmp_path / "model")  # every fourth line has one of a, c, e, g, i
     assert model.cut("acegi").split()[-2:] == ["g", "i"] and model.cut("bfhj").split() == [

@@ -179,6 +179,7 @@ def test_folders_of_earlier_releases_stay_as_they_were(tmp_path, capsys):
 def test_scripts_without_spaces_are_known():
     found = [language for language, lines in LANGUAGES.items() if is_unspaced(lines)]
     assert found == ["bo", "ja", "km", "lo", "my", "th", "zh"]
+    assert not is_unspaced(["", "42 %"])
 
 
 def test_a_missing_tokeniser_is_said_before_anything_is_translated(default, tmp_path, monkeypatch):
