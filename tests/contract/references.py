@@ -194,6 +194,10 @@ def set_fastformer(reassociate: bool, fold: bool) -> Callable[[nn.Module], None]
     return force
 
 
+def set_few_draws(mixer: nn.Module) -> None:
+    mixer.draws = mixer.draws[:, :4]
+
+
 def set_chunked(chunked: bool) -> Callable[[nn.Module], None]:
     def force(ffn: nn.Module) -> None:
         ffn.chunked = chunked
@@ -226,6 +230,7 @@ MIXERS: dict[str, Reference] = {
             {"block": block, "window_blocks": window, "global_blocks": first, "random_blocks": r}
             for block, window, first, r in ((2, 3, 1, 2), (1, 1, 0, 3), (3, 1, 1, 0))
         ],
+        forms={"few draws": set_few_draws},
     ),
     "poolingformer": Reference(
         poolingformer_rows,

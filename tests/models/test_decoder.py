@@ -74,6 +74,18 @@ def test_every_layer_has_the_network_that_was_asked_for(build):
     assert kinds == {"standard": {"Linear"}, "mscffn": {"MSCFFN"}}
 
 
+def test_names_and_order_are_fairseqs(build):
+    """The name of dropout to retain, and the order of parameters, which optimizers store."""
+    found = [
+        (layer.dropout_module.module_name, list(dict(layer.named_parameters()))[-2:])
+        for layer in (
+            build("--decoder-layers", 1, "--decoder-ffn", ffn).decoder.layers[0]
+            for ffn in ("standard", "mscffn")
+        )
+    ]
+    assert found[0] == found[1]
+
+
 def test_dropout_is_inside_the_network_alone(build):
     """All of MSCFFN's products dropped: what is left is a constant, which is not dropped again."""
     words = "--encoder-blocks 1,1 --decoder-ffn mscffn --activation-dropout 0.999999".split()

@@ -32,12 +32,12 @@ def no_dropout():
     return FastDropout(0.0, "test").train()
 
 
-@pytest.fixture(params=[1, 2, 5, 1000])
+@pytest.fixture(params=[0.5, 2, 5, 1000])
 def rows_at_a_time(request, monkeypatch):
-    """Chunks of one query, some, and all."""
+    """Chunks of one query, whose weights may exceed the limit; some; and all."""
 
     def choose(memory_length):
-        limit = request.param * BATCH * HEADS * memory_length
+        limit = int(request.param * BATCH * HEADS * memory_length)
         monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", limit)
 
     return choose

@@ -30,6 +30,7 @@ def make_inputs(steps=4, seed=1):
         torch.randn(len(WORDS), steps, *shape, generator=generator, dtype=torch.float64)
         for shape in shapes
     )
+    scores[0, 2, 2] = -20.0  # the word after 7, the previous one, is hardly read
     attention = scores.masked_fill(WORDS.eq(1).unsqueeze(1), -float("inf")).softmax(dim=-1)
     return [x.requires_grad_() for x in (state, inputs, attention.detach(), logits)]
 
@@ -97,6 +98,15 @@ def test_nothing_underflows():
     assert torch.isfinite(found).all() and found.min() < -200
     for gradient in torch.autograd.grad(found.sum(), (state, inputs, attention, logits)):
         assert torch.isfinite(gradient).all() and gradient.any()
+
+
+def test_logarithms_are_in_float32():
+    module, inputs = make_module().bfloat16(), [x.detach().bfloat16() for x in make_inputs()]
+    extra = copy(module, *inputs[:3])
+    for name in ("attn", "copy_log_generate", "copy_log_odds"):
+        assert extra[name][0].dtype == torch.float32, name
+    exact = module.mix(inputs[3].float(), extra, log_probs=True)
+    assert torch.equal(module.mix(inputs[3], extra, log_probs=True), exact)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

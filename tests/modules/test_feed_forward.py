@@ -73,6 +73,13 @@ def test_mscffn_has_the_size_of_the_paper(dim, subspaces, expansion):
     assert 2 * subspaces * sum(w.numel() for w in weights) == 3 * dim**2 * (subspaces + expansion)
 
 
+def test_mscffn_begins_as_linear_layers_do():
+    ffn = MSCFFN(FeedForwardSpec(96, 0), MSCFFNOptions(subspaces=12, expansion=6))
+    for kind, inputs in (("expand", 8), ("contract", 48)):
+        largest = max(getattr(ffn, f"{kind}_{of}").abs().max().item() for of in ("weight", "bias"))
+        assert largest == pytest.approx(inputs**-0.5, rel=0.01)
+
+
 def test_mscffn_defaults_are_those_of_the_paper():
     ffn = make_mscffn(48)
     assert (ffn.subspaces, ffn.expansion) == (12, 6)
@@ -136,6 +143,19 @@ def test_both_forms_of_mscffn_drop_the_same(training):
     ffn.eval()
     ffn.dropout_module.apply_during_inference = False
     assert not torch.allclose(dropped[0], outputs(True)[0])
+
+
+def test_chunks_are_added_up_in_float32(monkeypatch):
+    """Each of one token, or a single one: bfloat16 would lose what is small beside the sum."""
+    ffn, x = make_mscffn(24).bfloat16(), (torch.randn(600, 24) + 1).bfloat16()
+    ffn.chunked = True
+    gradients = []
+    for numbers in (1, 2**30):
+        monkeypatch.setattr(chunked_products, "CHUNK_NUMBERS", numbers)
+        out = run_or_skip(lambda: ffn(x).sum())
+        gradients.append(torch.autograd.grad(out, list(ffn.parameters())))
+    for found, expected in zip(*gradients):
+        assert (found - expected).abs().max() <= 0.01 * expected.abs().max()
 
 
 @BOTH_FORMS

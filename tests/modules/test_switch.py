@@ -54,6 +54,12 @@ def test_four_experts_by_default():
     assert len(SwitchFeedForward(FeedForwardSpec(DIM, 9)).experts) == 4
 
 
+def test_the_router_begins_with_small_scores():
+    """Of features of deviation 1 they deviate by 0.1^0.5."""
+    router = SwitchFeedForward(FeedForwardSpec(900, 2)).router
+    assert router.std().item() == pytest.approx((0.1 / 900) ** 0.5, rel=0.1)
+
+
 def test_every_position_gets_its_expert():
     """In evaluation, where a capacity is not enforced."""
     ffn = make_switch(experts=3, capacity_factor=0.5)

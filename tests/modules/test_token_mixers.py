@@ -43,14 +43,20 @@ def true_rows(name, mixer, *inputs, options=None):
     ("poolingformer", {"window": 2, "pooling_window": 2**20, "kernel": 3, "stride": 99}),
 ])  # fmt: skip
 def test_windows_beyond_the_sentence(name, options):
-    """Also with a memory shorter than the queries, where a query may see no key."""
+    """Also with a memory longer or shorter than the queries; then a query may see no key."""
     mixer = randomize(make(name, options))
-    lengths, memory_lengths = (9, 3), (4, 2)
-    x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, DIM, seed=1)
-    mask, memory_mask = padding_mask(lengths), padding_mask(memory_lengths)
-    out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
-    for found, *pair in zip(unpad(out, mask), x, memory):
-        assert_close(found, true_rows(name, mixer, *pair, options=options))
+    for lengths, memory_lengths in (((9, 3), (4, 2)), ((4, 2), (9, 3))):
+        x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, DIM, seed=1)
+        mask, memory_mask = padding_mask(lengths), padding_mask(memory_lengths)
+        out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
+        for found, *pair in zip(unpad(out, mask), x, memory):
+            assert_close(found, true_rows(name, mixer, *pair, options=options))
+
+
+def test_a_graph_has_room_for_all_global_tokens_or_none():
+    options = {"block": 3, "window_blocks": 1, "global_blocks": 0, "random_blocks": 1}
+    assert make("bigbird", options).length_multiple() == 3
+    assert make("longformer", {"window": 4, "global_tokens": 40}).length_multiple() == 64
 
 
 def test_linformer_refuses_longer_sentences():

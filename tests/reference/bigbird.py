@@ -27,7 +27,7 @@ def bigbird(
     global_blocks: int,
     ratio: int = 1,
 ) -> Tensor:
-    """`N x s`; draws: `blocks x r` random numbers, a row for each block of queries."""
+    """`N x s`; draws: `blocks x r` random numbers, used again after the last row."""
     blocks = list(range((len(keys) + block - 1) // block))
     seen = {}
     for a in range((len(queries) + block - 1) // block):
@@ -38,5 +38,5 @@ def bigbird(
         own = range(a * ratio - side, (a + 1) * ratio + side)
         known = {b for b in blocks if b in own or b < global_blocks}
         others = [b for b in blocks if b not in known]
-        seen[a] = known | set(sample(draws[a].tolist(), others))
+        seen[a] = known | set(sample(draws[a % len(draws)].tolist(), others))
     return attend_all(queries, keys, values, lambda i, j: j // block in seen[i // block])
