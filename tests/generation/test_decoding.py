@@ -116,7 +116,7 @@ def test_a_constraint_on_the_length(build_generator, dictionary, model, make_sam
     "words",
     [
         "--decoder-normalize-before --layernorm-embedding",
-        "--decoder-learned-pos --no-scale-embedding",
+        "--decoder-learned-pos --no-scale-embedding --max-target-positions 13",
         "--no-token-positional-embeddings --decoder-ffn mscffn",
         "--adaptive-softmax-cutoff 8,20",
         "--share-decoder-input-output-embed --activation-fn gelu",
@@ -205,7 +205,7 @@ def test_a_decoder_without_layers_is_left_to_fairseq(build, build_generator, mak
 @pytest.mark.parametrize(
     "words",
     [
-        "--decoder-layers 2",
+        "--decoder-layers 2 --quant-noise-pq 0.1 --quant-noise-pq-block-size 2",
         "--decoder-layers 1 --decoder-normalize-before --share-decoder-input-output-embed",
         "--decoder-layers 1 --adaptive-softmax-cutoff 8,20 --layernorm-embedding",
     ],
@@ -231,9 +231,14 @@ def test_subclasses_are_left_alone(build, dictionary, model):
     generator = OtherGenerator([model], dictionary)
     assert type(accelerate(generator).model) is EnsembleModel
     assert type(generator.search) is search.BeamSearch
-    for arch in ("transformer", "transformer_ftc"):
+    for arch, part_of in (
+        ("transformer", lambda model: model),
+        ("transformer_ftc", lambda model: model),
+        ("transformer_ftc", lambda model: model.decoder.layers[0]),
+    ):
         own = build("--decoder-layers", "1", arch=arch)
-        own.__class__ = type("Other", (type(own),), {})
+        part = part_of(own)
+        part.__class__ = type("Other", (type(part),), {})
         generator = accelerate(SequenceGenerator([model, own], dictionary))
         assert type(generator.model) is EnsembleModel
 

@@ -19,7 +19,7 @@ OPTIONS = [
     {},
     {"beam_size": 1},
     {"beam_size": 2, "len_penalty": 2.0},
-    {"normalize_scores": False, "temperature": 0.7},
+    {"normalize_scores": False, "temperature": 0.7, "max_len": 5},
     {"min_len": 10, "unk_penalty": 2.0},
     {"max_len_a": 1, "max_len_b": 2},
     {"no_repeat_ngram_size": 2},
@@ -28,7 +28,12 @@ OPTIONS = [
         "beam_size": 47,
     },  # of 48 words, so that some have no successor
 ]
-PREFIXES = [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]], [[7, 8, 2], [9, 2, 1]] * 2]
+PREFIXES = [
+    [[7], [8], [9], [10]],
+    [[7, 8], [9, 1], [1, 1], [5, 2]],
+    [[7, 8, 2], [9, 2, 1]] * 2,
+    [[7, 8] * 7] * 4,  # longer than an output may be
+]
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +138,23 @@ def test_it_finds_what_fairseqs_loop_finds(
         SequenceGenerator._generate(generator, sample)
 
 
+def test_hypotheses_that_are_not_numbers_end(build, build_generator, make_sample):
+    """As of some sentences in half precision."""
+    model, lost = build("--encoder-blocks", "1,1"), []
+
+    def lose(module, args, logits):
+        lost.append(logits[..., 5:6] > 0.5)
+        lost[-1][:, 0] = False  # the best one
+        return logits.masked_fill(lost[-1], torch.nan)
+
+    model.decoder.output_projection.register_forward_hook(lose)
+    generator, sample = build_generator([model], True), make_sample(LENGTHS)
+    found = generator.generate([model], sample)
+    share = torch.cat([x.flatten() for x in lost]).double().mean()
+    assert 0 < share < 1
+    assert_equal(found, SequenceGenerator._generate(generator, sample))
+
+
 @pytest.mark.parametrize("prefix", PREFIXES, ids=str)
 def test_prefixes(build_generator, models, make_sample, without_waits, prefix):
     sample, prefix = make_sample(LENGTHS), torch.tensor(prefix)
@@ -167,6 +189,16 @@ def test_recorded_steps_find_the_same(
     assert bool(replays) == (recorded and longest > 2)
     if len(replays) > 5:
         assert len(set(replays)) < len(replays), "each step was recorded anew"
+
+
+def test_steps_with_a_prefix_are_not_recorded(build_generator, models, make_sample, monkeypatch):
+    sample = make_sample(LENGTHS)
+    generator = build_generator(models["ftc"], True)
+    words = {"prefix_tokens": torch.tensor([[7, 8, 9, 10, 11]] * 4)}
+    expected = generator.generate(models["ftc"], sample, **words)
+    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Tape)
+    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
+    assert_close(generator.generate(models["ftc"], sample, **words), expected)
 
 
 def test_a_recording_that_fails_is_told_once(
@@ -244,8 +276,12 @@ def test_sentences_that_leave_the_batch_late(
 
 def test_other_searches_keep_fairseqs_loop(build_generator, models, make_sample, dictionary):
     sample = make_sample((6, 6, 6))
-    for strategy in (search.Sampling(dictionary), search.DiverseBeamSearch(dictionary, 5, 0.5)):
-        generator = build_generator(models["ftc"], True, search_strategy=strategy)
+    for options in (
+        {"search_strategy": search.Sampling(dictionary)},
+        {"search_strategy": search.DiverseBeamSearch(dictionary, 5, 0.5)},
+        {"match_source_len": True},
+    ):
+        generator = build_generator(models["ftc"], True, **options)
         torch.manual_seed(1)
         found = generator.generate(models["ftc"], sample)
         torch.manual_seed(1)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.generation.int8 import quantize
+from fairseq_plugins.generation.int8 import ENGINES_WITH_SCALES_PER_OUTPUT, quantize
 from fairseq_plugins.modules.token_mixers import Fastformer
 
 WIDE = "--encoder-embed-dim 48 --decoder-embed-dim 48 --decoder-layers 2".split()
@@ -52,9 +52,12 @@ def test_what_is_quantised(models):
     linear = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     left = {name for name, module in quantised.named_modules() if type(module) is nn.Linear}
     assert all(name.split(".")[1] == "adaptive_softmax" for name in left)
+    per_output = torch.backends.quantized.engine in ENGINES_WITH_SCALES_PER_OUTPUT
+    scheme = torch.per_channel_affine if per_output else torch.per_tensor_affine
     for name, module in quantised.named_modules():
         if name in linear - left:
             assert module.weight().dtype == torch.qint8, name
+            assert module.weight().qscheme() == scheme, name
         elif isinstance(module, (nn.Embedding, nn.LayerNorm)):
             assert module.weight.dtype == torch.float32, name
     shared = quantised.decoder.embed_tokens.weight

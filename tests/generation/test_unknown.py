@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
 from fairseq_plugins.generation.copied import find_copied, number_copied
-from fairseq_plugins.generation.unknown import NUMBERS, number_unknown, write
+from fairseq_plugins.generation.unknown import NUMBERS, UnknownSubwords, number_unknown, write
 from tests.generation.conftest import assert_same_hypotheses
 from tests.reference.copy_attention import divide_unknown, go_on
 
@@ -102,13 +102,14 @@ def search(generator, models, sample, **options):
 @pytest.mark.parametrize(
     "side, options", [("left", {}), ("right", {"no_repeat_ngram_size": 2})], ids=str
 )
-@pytest.mark.parametrize("more", ["--copy-next", "", "another"])
+@pytest.mark.parametrize("more", ["--copy-next", "", "others"])
 def test_it_equals_the_slow_reference(
     build_joined, build_generator, make_sample, model, side, options, more
 ):
     models = [model]
-    if more == "another":  # one that does not copy
+    if more == "others":  # of which one does not copy
         models.append(build_joined("--encoder-blocks", "1,1", seed=2))
+        models.append(copies_much(build_joined(*COPY)))
     elif not more:
         models = [copies_much(build_joined(*COPY))]
     dictionary = model.decoder.dictionary
@@ -122,6 +123,14 @@ def test_it_equals_the_slow_reference(
     written = [{t for h in some for t in h["tokens"].tolist()} for some in found]
     assert len({t for tokens in written for t in tokens if t >= len(dictionary)}) > 1
     assert 3 not in written[0] | written[2] | written[3]
+
+
+def test_unknown_subwords_that_are_not_read_share_what_unk_has():
+    """Attention may underflow; <unk> is still impossible where the source has any of them."""
+    log_probs, numbers = torch.full((2, 1, 4), 0.25).log(), torch.tensor([[4, 5], [2, 2]])
+    found = UnknownSubwords(numbers, Dictionary()).divide(log_probs, torch.zeros(2, 1, 2), None)
+    expected = torch.tensor([[0.25, 0.25, 0.25, 0, 0.125, 0.125], [0.25] * 4 + [0, 0]])
+    torch.testing.assert_close(found.exp().squeeze(1), expected)
 
 
 def test_characters_of_what_is_written(build_generator, make_sample, model):
