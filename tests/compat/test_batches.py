@@ -174,9 +174,14 @@ def test_all_batches_but_the_last_are_read_after_resuming(done):
 
 
 @pytest.mark.parametrize("done", [0, 1, 2, 5, 6])
-@pytest.mark.parametrize("before, after", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((4, 1), (1, 3))])
+@pytest.mark.parametrize(
+    "before, after", [((1, 4), (2, 2)), ((2, 2), (1, 4)), ((4, 1), (1, 3)), ((1, 3), (2, 1))]
+)
 def test_an_epoch_goes_on_with_other_processes(before, after, done):
-    """`done` updates of 26 batches, then the rest, by other (processes, --update-freq)."""
+    """`done` updates of 26 batches, then the rest, by other (processes, --update-freq).
+
+    A batch that not all of the processes would have read is read again.
+    """
 
     def groups(rank, processes, size, states=()):
         dataset = Numbers()
@@ -202,7 +207,17 @@ def test_an_epoch_goes_on_with_other_processes(before, after, done):
         for samples in epoch:
             read += numbers(samples)
         assert iterator.end_of_epoch()
-    assert sorted(read) == list(range(26))
+    again = done * before[0] * before[1] % after[0]
+    assert sorted(set(read)) == list(range(26)) and len(read) == 26 + again
+
+
+def test_other_data_may_begin_an_epoch_and_not_go_on_in_one():
+    dataset = Numbers()
+    iterator = EpochBatchIterator(dataset, dataset.collater, [[0], [1]], buffer_size=0)
+    state = {"epoch": 2, "iterations_in_epoch": 0, "sentences": 7}
+    iterator.load_state_dict(state)
+    with pytest.raises(ConfigurationError, match="of 7 sentences, but the training data have 20"):
+        iterator.load_state_dict({**state, "iterations_in_epoch": 1})
 
 
 class Numbers(FairseqDataset):

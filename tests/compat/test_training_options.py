@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
+from fairseq_plugins.compat import training_options
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -20,6 +21,11 @@ def state_of(folder, name="checkpoint_last.pt"):
         (
             ["--stop-min-lr", 1e-9, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4],
             "--stop-min-lr 1e-09 ends the training before its first update.*--warmup-init-lr",
+        ),
+        (
+            ["--stop-min-lr", 1e-9, "--lr-scheduler", "polynomial_decay", "--warmup-updates", 4]
+            + ["--total-num-update", 9],
+            "--stop-min-lr 1e-09 ends .* rate begins at 0: remove it",
         ),
         (["--best-checkpoint-metric", "bleu"], "bleu is not measured: add --eval-bleu"),
         (
@@ -40,7 +46,7 @@ def state_of(folder, name="checkpoint_last.pt"):
         (["--store-ema", "--ema-decay", 1.5], "--ema-decay 1.5: must be from 0 to 1"),
         (["--max-epoch", -5], "--max-epoch -5: must be at least 0"),
         (["--adam-betas", "0.9"], "--adam-betas '0.9': give two numbers below 1, such as"),
-        (["--adam-betas", "(0.9, 1.2)"], "--adam-betas '.0.9, 1.2.': give two numbers below 1"),
+        (["--adam-betas", "(0.9, 1)"], "--adam-betas '.0.9, 1.': give two numbers below 1"),
         (
             ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", 0],
             "--warmup-updates 0: must be at least 1",
@@ -103,6 +109,10 @@ LABELS = "--task classification --criterion sentence_prediction"
         ),
         ("--task translation --criterion adaptive_loss", "needs --adaptive-softmax-cutoff, such"),
         (
+            "--task translation --criterion cross_entropy --best-checkpoint-metric accuracy",
+            "--best-checkpoint-metric accuracy is not measured: give another one",
+        ),
+        (
             "--task translation --criterion adaptive_loss --adaptive-softmax-cutoff 10",
             "adaptive_loss does not support --ddp-backend pytorch_ddp: use legacy_ddp",
         ),
@@ -155,6 +165,25 @@ def test_the_best_score_of_another_training_does_not_count(
     run_train(*words, "--save-dir", tmp_path / "second", "--max-epoch", 1)
     best = state_of(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
     assert 1 < best < 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"checkpoint.save_interval": 2, "optimization.max_epoch": 3, "optimization.max_update": 9},
+        {"checkpoint.save_interval": 2, "optimization.max_epoch": 3, "checkpoint.no_save": True},
+        {"optimization.stop_min_lr": 1e-9},
+    ],
+    ids=str,
+)
+def test_options_that_together_work_are_not_refused(options):
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    cfg = OmegaConf.structured(FairseqConfig(model=None))
+    for name, value in options.items():
+        OmegaConf.update(cfg, name, value)
+    training_options._check_intervals(cfg)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -71,12 +71,25 @@ def test_both_forms_are_the_equation(objective, chunk):
         chunked_loss(x, target, weight, bias, objective, chunk, count_correct=True),
     ):
         torch.testing.assert_close(found[:3], expected)
+        assert [x.requires_grad for x in found] == [True, False, False, False]
         torch.testing.assert_close(
             torch.autograd.grad(found.loss * 1.7, (x, weight, bias)), gradients
         )
         correct = log_probs.argmax(dim=-1).eq(target).sum(dim=1).double()
         expected_correct = correct @ torch.tensor(objective.cross_entropy, dtype=torch.float64)
         assert found.correct.item() == pytest.approx(expected_correct.item())
+
+
+@OBJECTIVES
+def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(objective):
+    leaves, target = make_problem()
+    counted = torch.tensor([True, False, True, True, False, True, False])
+    found = []
+    for rows, given in ((counted, None), (slice(None), counted)):
+        x, weight, b = (leaf.detach().requires_grad_() for leaf in leaves)
+        sums = chunked_loss(x[:, rows], target[rows], weight, b, objective, 6, counted=given)
+        found.append([*sums, *torch.autograd.grad(sums.loss, (x, weight, b))])
+    torch.testing.assert_close(found[1], found[0])
 
 
 @OBJECTIVES

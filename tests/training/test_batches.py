@@ -82,6 +82,8 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     of_valid = count(5, 1024, None, "valid")
     assert of_valid > 0 and told[1].startswith(line.format(of_valid, "valid"))
     assert len(told) == 2 and told[0].startswith(of_train)
+    told = plan(toy_data.bin, *words_of_valid, "--disable-validation").summary
+    assert sum("exceed" in line for line in told) == 1
     advice = "longest sentence of train has 13 .*room for 13: give a larger --tokens-per-process"
     with pytest.raises(ConfigurationError, match=advice):
         plan(toy_data.bin, "--tokens-per-process", 8)

@@ -147,6 +147,10 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
     command = plan(toy_data.bin).command
     assert value(command, "--max-tokens") == "1024"
     assert value(command, "--rdzv_endpoint") == "localhost:0"
+    gpus(monkeypatch, 1)
+    command = plan(toy_data.bin, "--nodes", 2, "--rendezvous", "node1:29400").command
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert not {"--distributed-world-size", "--cuda-graphs"} & set(command)
 
 
 @pytest.mark.parametrize(
