@@ -26,11 +26,8 @@ from fairseq_plugins.errors import ConfigurationError
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
 TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
-# what setup.py requires, by the names of imports
-REQUIRED = {
-    "argcomplete", "fairseq", "numpy", "onnxruntime", "rouge_score", "sacrebleu", "sacremoses",
-    "sentencepiece", "subword_nmt", "tensorboardX", "torch", "yaml",
-}  # fmt: skip
+# what exported models need, by the names of imports
+RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
@@ -129,9 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         missing = (error.name or "").split(".")[0]
         if missing in ("", PACKAGE.name):
             raise
-        how = "install the package without --no-deps" if missing in REQUIRED else "install it"
+        if missing not in RUN_EXPORTS:
+            needs_fairseq(name)
         raise ConfigurationError(
-            f"{name} needs {missing}, which is not installed: {how}"
+            f"{name} needs {missing}, which is not installed: install it"
         ) from error
 
 
