@@ -6,15 +6,22 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def only_warnings_of_fairseq() -> Iterator[None]:
-    """Hide fairseq's routine log messages from a command's output."""
-    logger = logging.getLogger("fairseq")
+def at_least(lowest: int, name: str) -> Iterator[None]:
+    """Hide messages below a level that the logger of a package or file writes."""
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(lowest)
     try:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def only_warnings_of_fairseq() -> Iterator[None]:
+    """Hide fairseq's routine log messages from a command's output."""
+    with at_least(logging.WARNING, "fairseq"):
+        yield
 
 
 @contextlib.contextmanager

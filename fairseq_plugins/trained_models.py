@@ -4,6 +4,7 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 """
 
 import contextlib
+import logging
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from fairseq_plugins.prepared_folder import (
     digests_of_words,
     stored_settings,
 )
-from fairseq_plugins.quiet import only_warnings_of_fairseq
+from fairseq_plugins.quiet import at_least, only_warnings_of_fairseq
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
@@ -55,6 +56,7 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
 
 
 @only_warnings_of_fairseq()
+@at_least(logging.ERROR, "fairseq_plugins.models.plan")  # training told options without effect
 def load_models(
     paths: list[str],
     data: Place | None,
