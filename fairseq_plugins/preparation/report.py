@@ -153,6 +153,7 @@ def _vocabulary(
     else:
         each = [f"{side} {sizes[side]:,} types" for side in languages]
         lines += ["Vocabulary: " + ", ".join(each)]
+        lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
     for split, numbers in splits.items():
         unknown = {language: numbers[language]["unknown"] for language in languages}
         if any(unknown.values()):

@@ -102,6 +102,7 @@ def test_languages_of_one_script_get_one_dictionary(run, corpus, tmp_path):
 
     words = ["--train", corpus / "train", "--valid", corpus / "valid"]
     folder = run(*words, "--no-joined-dictionary")
+    assert "need one: --joined-dictionary" in (folder / "report.txt").read_text(encoding="utf-8")
     dictionaries = [folder / f"dict.{language}.txt" for language in ("fr", "en")]
     run(*words)  # kept as it is
     assert dictionaries[0].read_bytes() != dictionaries[1].read_bytes()
