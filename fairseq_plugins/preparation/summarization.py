@@ -182,7 +182,8 @@ def _report(
         longest = 1 + max(n["longest_" + side] for n in numbers.values())
         lines.append(
             f"With its end symbol the longest {side} takes {longest:,} positions: "
-            f"--max-{side}-positions, 1024 by default, must not be less."
+            f"--max-{side}-positions, 1024 by default, must not be less"
+            + (", unless --truncate-source cuts." if side == "source" else ".")
         )
     limit = settings["max_source"]
     lines += ["", *(["No source was cut off."] if limit is None else [])]

@@ -119,6 +119,7 @@ def test_cut_sources_are_prefixes_and_counted(prepared):
     report = (prepared / "report.txt").read_text()
     assert re.search(r"(?m)^train +28 .* 2\.00$", report)  # sentences of a summary
     assert "the longest source takes 20 positions: --max-source-positions" in report
+    assert "must not be less, unless --truncate-source cuts." in report
     assert f"train: {cut} of 28 sources were cut off to take 20 positions" in report
 
 
