@@ -127,6 +127,13 @@ def test_train_has_what_the_teacher_writes_and_nothing_else_changes(kept, run, w
     assert kept_lines(whole) == [["teacher", str(n), "1"] for n in range(1, 151)]
 
 
+def test_several_processes_write_the_same(kept, run, whole, tmp_path):
+    words = (run, "--processes", 2, "--out", tmp_path / "new")
+    with mock.patch.object(distillation, "LINES_PER_STEP", 40):
+        shared = distilled(kept / "translation_bpe/data", *words)
+    assert content(shared) == content(whole)
+
+
 def test_the_report_counts_as_by_hand(kept, run, whole, capsys):
     data = kept / "translation_bpe/data"
     report = (whole / "report.txt").read_text("utf-8").split("\n")
