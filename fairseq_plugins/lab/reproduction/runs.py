@@ -122,8 +122,6 @@ class Reproduction(PlannedRuns):
             ConfigurationError: training or testing failed.
         """
         *beginnings, plan = self.plans[name_of(row, seed)]
-        path = plan.save_dir / "result.json"
-        record = read_json(path) or {}
         begun = any(plan.save_dir.glob("checkpoint*.pt"))  # the rest does not read the beginning
         for first in beginnings:
             if not begun:
@@ -133,6 +131,18 @@ class Reproduction(PlannedRuns):
                     "its first stage was trained with another length and is kept: delete "
                     f"{plan.save_dir} to train both stages anew"
                 )
+        record = self.train(row, seed, plan, jobs, say)
+        record["scoring"] = self.test(plan, jobs, say)
+        write_json(plan.save_dir / "result.json", record)
+        for title, score in record["scoring"]["scores"].items():
+            say(f"{title} {score['score']:.2f} {score['signature']}")
+
+    def train(
+        self, row: Row, seed: int, plan: planning.Plan, jobs: Jobs, say: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Train a run, unless that is finished; returns its record, which result.json has."""
+        path = plan.save_dir / "result.json"
+        record = read_json(path) or {}
         # what the times of a training in several calls are of, kept if this call is ended
         parallel, places = record.get("parallel", 0), record.get("places", [])
         if not Run(plan.save_dir).reached(plan.end):
@@ -148,6 +158,10 @@ class Reproduction(PlannedRuns):
             record.update(parallel=parallel, places=places)
             record["training"] = self.describe_training(row, plan, before)
             write_json(path, record)
+        return record
+
+    def test(self, plan: planning.Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
+        """The scores of a trained run, and what was scored."""
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
         if count < self.average:
@@ -165,18 +179,13 @@ class Reproduction(PlannedRuns):
             threads=self.request.threads if self.cpu else None,
         )  # fmt: skip
         system = evaluate.evaluate(request, jobs, say)
-        record["scoring"] = {
-            "scores": {
-                # text without spaces between words has no tokenised BLEU
-                title: system.scores.get(score) or system.scores["BLEU"]
-                for score, title in self.table.metrics
-            },
-            "checkpoint": checkpoints,
-            "generate": list(self.request.generate),
+        # text without spaces between words has no tokenised BLEU
+        scores = {
+            title: system.scores.get(score) or system.scores["BLEU"]
+            for score, title in self.table.metrics
         }
-        write_json(path, record)
-        for title, score in record["scoring"]["scores"].items():
-            say(f"{title} {score['score']:.2f} {score['signature']}")
+        generate = list(self.request.generate)
+        return {"scores": scores, "checkpoint": checkpoints, "generate": generate}
 
     def describe_training(
         self, row: Row, plan: planning.Plan, before: dict[str, Any]
