@@ -36,21 +36,20 @@ class Agreement(NamedTuple):
     words: tuple[str, str, str] = ("hypothesis", "sentences", "scores")
 
 
-def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> list[list[int]]:
+def sample_sources(task: Any, longest: int) -> list[list[int]]:
     """Sentences of the prepared folder, or random ones if none is short enough.
 
     Args:
         task: the task.
         longest: the most tokens of a sentence, with the end symbol.
-        count: the most sentences.
     """
     for split in ("valid", "test", "train"):
         try:
             dataset = prepared_pairs(task, split).src
         except FileNotFoundError:
             continue
-        step = max(1, len(dataset) // count)
-        found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:count]]
+        step = max(1, len(dataset) // SENTENCES)
+        found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:SENTENCES]]
         found = [tokens for tokens in found if len(tokens) <= longest]
         if found:
             return found
@@ -58,7 +57,7 @@ def sample_sources(task: Any, longest: int, count: int = SENTENCES) -> list[list
     return [
         [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(length)]
         + [dictionary.eos()]
-        for length in (min(number, longest - 1) for number in range(1, count + 1))
+        for length in (min(number, longest - 1) for number in range(1, SENTENCES + 1))
     ]
 
 
@@ -153,7 +152,7 @@ def compare(
     return Agreement(kind, len(sources), equal, largest)
 
 
-def sample_texts(task: Any, split: str | None, count: int = SENTENCES) -> list[list[int]]:
+def sample_texts(task: Any, split: str | None) -> list[list[int]]:
     """Texts of a classifier's prepared folder: all of a split, or some of the first split it has.
 
     Raises:
@@ -165,8 +164,8 @@ def sample_texts(task: Any, split: str | None, count: int = SENTENCES) -> list[l
         except FileNotFoundError as error:
             reason = f"--compare {name}: {error}"
             continue
-        step = 1 if split else max(1, len(dataset) // count)
-        chosen = range(0, len(dataset), step)[: None if split else count]
+        step = 1 if split else max(1, len(dataset) // SENTENCES)
+        chosen = range(0, len(dataset), step)[: None if split else SENTENCES]
         return [dataset[index]["net_input.src_tokens"].tolist() for index in chosen]
     raise ConfigurationError(reason)
 

@@ -27,7 +27,6 @@ from .comparison import (
     search_with_torch,
 )
 from .folder import (
-    Checkpoint,
     check_new_folder,
     copy_text_processing,
     describe,
@@ -127,7 +126,7 @@ class _Texts:
         else:
             self.sources, self.too_long = all_sources(task, split, longest)
             summarizes = isinstance(task, SummarizationTask)
-            self.most = _longest_summary if summarizes else longest_translation
+            self.most = (lambda length: LONGEST) if summarizes else longest_translation
 
     @functools.cached_property
     def expected(self) -> list[tuple[list[int], float]]:
@@ -188,18 +187,14 @@ def export_to_ctranslate2(run: Path, out: Path, data: Path | None, int8: bool) -
     return difference
 
 
-def _load(run: Path, data: Path | None) -> tuple[Checkpoint, Path, Any, Any]:
-    """The checkpoint, the prepared folder, the model and the task.
+def _load(run: Path, data: Path | None) -> tuple[dict[str, str], Path, Any, Any]:
+    """The checkpoint (see `describe`), the prepared folder, the model and the task.
 
     Raises:
         ConfigurationError: a file is missing, or a parameter is not a number.
     """
     path = find_checkpoint(run, "RUN")
     # a running training may replace the file during the export
-    checkpoint = Checkpoint(path.name, digest(path))
+    checkpoint = {"checkpoint": path.name, "checkpoint_sha256": digest(path)}
     folder, models, _, task = load_models([str(path)], data, None, option="RUN")
     return checkpoint, folder, models[0].eval(), task
-
-
-def _longest_summary(source_length: int) -> int:
-    return LONGEST

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -26,13 +26,6 @@ from fairseq_plugins.version import __version__
 from . import architecture
 
 LOCK = "lock"  # in the temporary folder of an export
-
-
-class Checkpoint(NamedTuple):
-    """The sources of an export."""
-
-    name: str
-    digest: str
 
 
 def check_new_folder(out: Path) -> None:
@@ -130,14 +123,13 @@ def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> No
         share_table(folder, [served.SHORTLIST_DECODER])
 
 
-def describe(checkpoint: Checkpoint, int8: bool) -> dict[str, Any]:
-    """The origin of an export, for `config.json`."""
+def describe(checkpoint: dict[str, str], int8: bool) -> dict[str, Any]:
+    """The origin of an export, for `config.json`; `checkpoint` has its name and its digest."""
     import onnx
     import onnxruntime
 
     return {
-        "checkpoint": checkpoint.name,
-        "checkpoint_sha256": checkpoint.digest,
+        **checkpoint,
         "int8": int8,
         "fairseq_plugins": __version__,
         "torch": torch.__version__,
