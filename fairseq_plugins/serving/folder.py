@@ -87,10 +87,6 @@ class Dictionary:
         """Numbers of subwords, with the end symbol."""
         return [self.numbers.get(piece, UNKNOWN) for piece in pieces] + [END]
 
-    def decode(self, numbers: list[int]) -> str:
-        """Subwords separated by spaces, without the end symbol."""
-        return " ".join(self.words[number] for number in numbers if number != END)
-
 
 def _import_onnxruntime() -> Any:
     try:
@@ -201,21 +197,20 @@ class Folder:
                 f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
                 "written by `python -m fairseq_plugins export`"
             ) from None
-        if found == FORMAT and (LABELS in config) != self.classifies:
-            other = "writes text: use the command translate or summarize"
-            if not self.classifies:
-                other = "is a classifier: use the command classify"
-            raise ConfigurationError(f"--model {self.folder} {other}")
-        wrong = list(_wrong(config)) if found == FORMAT else []
-        if wrong:
-            raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} has no valid {', '.join(wrong)}: export the "
-                "model again"
-            )
         if found != FORMAT:
             raise ConfigurationError(
                 f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "
                 "the model again"
+            )
+        if (LABELS in config) != self.classifies:
+            other = "writes text: use the command translate or summarize"
+            if not self.classifies:
+                other = "is a classifier: use the command classify"
+            raise ConfigurationError(f"--model {self.folder} {other}")
+        wrong = ", ".join(_wrong(config))
+        if wrong:
+            raise ConfigurationError(
+                f"--model {self.folder}: {CONFIG} has no valid {wrong}: export the model again"
             )
         return config
 
