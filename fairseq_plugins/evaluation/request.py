@@ -136,8 +136,6 @@ def check(request: EvaluationRequest) -> None:
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} only affects --last: add --last K")
     check_beam(request.generation)
-    for member in request.members:
-        choose(member)
 
 
 def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, EvaluationRequest]:
