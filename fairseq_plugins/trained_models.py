@@ -87,24 +87,21 @@ def load_models(
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
         check_architecture(f"{option} {path}", state)
         trainings.append(training_of(state))
+    named = trained_on(trainings[0].task)
+    data = find_data(Path(paths[0]), trainings[0]) if data is None else Path(data)
     if data is None:
-        named = trained_on(trainings[0].task)
-        data = find_data(Path(paths[0]), trainings[0])
-        if data is None:
-            raise ConfigurationError(
-                f"the model was trained on {named}, which is missing: give the prepared folder "
-                "with --data"
-            )
-        if data != named:
-            overrides["data"] = str(data)
-    else:
+        raise ConfigurationError(
+            f"the model was trained on {named}, which is missing: give the prepared folder with "
+            "--data"
+        )
+    if data != named:
         overrides["data"] = str(data)
-    if not dictionaries(Path(data)):
+    if not dictionaries(data):
         raise ConfigurationError(
             f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
         )
     trained_for = check_same_text(paths, trainings, Prepared(data))
-    if trained_for is not None and trained_for != _pair_of_files(Path(data)):
+    if trained_for is not None and trained_for != _pair_of_files(data):
         overrides.update(zip(DIRECTION, trained_for))
     try:
         # fairseq ignores overrides if it is given a state
@@ -126,7 +123,7 @@ def load_models(
         )
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
-    return Path(data), models, cfg, task
+    return data, models, cfg, task
 
 
 def check_architecture(where: str, state: dict[str, Any]) -> None:
