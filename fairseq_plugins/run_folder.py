@@ -31,6 +31,7 @@ class Run:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._settings, self._finished = folder / "settings.json", folder / "finished"
 
     def checkpoints(self) -> list[Path]:
         """All checkpoint files."""
@@ -43,14 +44,6 @@ class Run:
     def lock(self, work: str, patience: float | None = None) -> AbstractContextManager[IO[str]]:
         """Work here alone; see `jobs.alone_in`."""
         return alone_in(self.folder, work, patience)
-
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "settings.json"
-
-    @property
-    def _finished(self) -> Path:
-        return self.folder / "finished"
 
     def check_same(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Refuse to resume with settings that differ from those of the folder's checkpoints.

@@ -441,11 +441,8 @@ class _Log:
             )
         path[:, 1:] -= path[:, :-1].clone()
         order = torch.sort(scores, descending=True, stable=True).indices.tolist()
-        words, path, scores = (
-            torch.from_numpy(tokens).to(device),
-            path.to(device),
-            scores.to(device),
-        )
+        words = torch.from_numpy(tokens).to(device)
+        path, scores = path.to(device), scores.to(device)
         attention = None
         if self.attention is not None:
             attention = self.attention[steps, sentences[:, None], before]  # H x steps x S

@@ -203,11 +203,8 @@ def _check_windows(args: Any, blocks: list[int], encoder_ffn: Choice) -> None:
                 f"{args.encoder_blocks} has one block: give several, such as --encoder-blocks "
                 f"{split_evenly(sum(blocks))}, or {option} 1"
             )
-    dim, ffn, heads = (
-        args.encoder_embed_dim,
-        args.encoder_ffn_embed_dim,
-        args.encoder_attention_heads,
-    )
+    dim, ffn = args.encoder_embed_dim, args.encoder_ffn_embed_dim
+    heads = args.encoder_attention_heads
 
     def fits(window: int) -> bool:
         shrink = window**later

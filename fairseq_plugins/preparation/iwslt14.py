@@ -92,14 +92,14 @@ def extract(archive: Path, folder: Path) -> dict[str, int]:
     with open_archive(archive) as tar:
         names = {Path(member.name).name: member for member in tar if member.isfile()}
         for language in LANGUAGES:
-            files = [f"train.tags.de-en.{language}"]
-            lines = train_lines(_lines(tar, names, files[0], archive))
-            _count(counts, "train", write_lines(folder / ("train." + language), lines), files)
+            file = f"train.tags.de-en.{language}"
+            lines = train_lines(_lines(tar, names, file, archive))
+            _count(counts, "train", write_lines(folder / ("train." + language), lines), file)
             tests: list[str] = []
             for name in TEST_FILES:
                 file = f"{name}.de-en.{language}.xml"
                 found = list(segments(_lines(tar, names, file, archive)))
-                _count(counts, name, len(found), [file])
+                _count(counts, name, len(found), file)
                 tests += found
             counts["test"] = write_lines(folder / ("test." + language), tests)
     return {split: counts[split] for split in ("train", "test")}
@@ -124,10 +124,10 @@ def _lines(
             yield decode(line, where, number)
 
 
-def _count(counts: dict[str, int], name: str, count: int, files: list[str]) -> None:
+def _count(counts: dict[str, int], name: str, count: int, file: str) -> None:
     before = counts.setdefault(name, count)
     if before != count:
         raise ConfigurationError(
-            f"{files[0]} has {count:,} lines of text and the German side has {before:,}: they "
+            f"{file} has {count:,} lines of text and the German side has {before:,}: they "
             "must be aligned"
         )
