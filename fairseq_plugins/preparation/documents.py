@@ -129,10 +129,6 @@ class JsonReader:
         Raises:
             Unusable: the line has not these fields, as texts.
         """
-        return [self._sentences_of(value) for value in self._entry(line)]
-
-    def _entry(self, line: bytes | None) -> list[Any]:
-        """The values of the fields."""
         text = text_of(line)
         try:
             entry = json.loads(text)
@@ -146,7 +142,7 @@ class JsonReader:
             if field not in entry:
                 names = ", ".join(sorted(entry))
                 raise Unusable(f"no field '{field}': choose two with --fields: {names}")
-        return [entry[field] for field in self.fields]
+        return [self._sentences_of(entry[field]) for field in self.fields]
 
     @staticmethod
     def _sentences_of(value: Any) -> list[str]:
