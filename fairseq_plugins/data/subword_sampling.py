@@ -43,10 +43,7 @@ class BPEDropout:
     Args:
         model: the file of merges.
         dictionary: fairseq's dictionary.
-        dropout: the probability, at least 0 and below 1.
-
-    Raises:
-        ConfigurationError: `dropout` is out of range.
+        dropout: the probability; `check` tells whether it is one.
     """
 
     file_name = BytePairEncoding.file_name
@@ -56,7 +53,6 @@ class BPEDropout:
     memory = 200000  # cached segmentations
 
     def __init__(self, model: Path, dictionary: Any, dropout: float):
-        self.check(dropout)
         from subword_nmt.apply_bpe import BPE
 
         with open(model, encoding="utf-8", newline="\n") as codes:

@@ -180,15 +180,8 @@ class MSCFFN(FeedForward):
 
     def _parameters_as(self, inner: Tensor) -> list[Tensor]:
         """The parameters of equations 7 and 9; under autocast `inner` has another dtype."""
-        return [
-            parameter.type_as(inner)
-            for parameter in (
-                self.expand_weight,
-                self.expand_bias,
-                self.contract_weight,
-                self.contract_bias,
-            )
-        ]
+        own = (self.expand_weight, self.expand_bias, self.contract_weight, self.contract_bias)
+        return [parameter.type_as(inner) for parameter in own]
 
     def _is_chunked(self, inner: Tensor) -> bool:
         if self.chunked is not None:
