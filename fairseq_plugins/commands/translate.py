@@ -44,7 +44,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 class Done(NamedTuple):
-    """The translations of some lines; numbers are of these lines, from 1."""
+    """The translations of some lines; numbers are of lines of the input, from 1."""
 
     texts: list[str]
     split: list[int]
@@ -66,7 +66,7 @@ def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
             objects = [{"translations": [h._asdict() for h in each]} for each in found]
             texts = [json.dumps(each, ensure_ascii=False) for each in objects]
         split, cut_off = (
-            [number - before for number in numbers if number > before]
+            [first + number - before for number in numbers if number > before]
             for numbers in (translator.split, translator.cut_off)
         )
         return Done(texts, split, cut_off, translator.max_source)
@@ -80,9 +80,7 @@ def main(argv: Sequence[str]) -> int:
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: list[int] = []
     cut_off: list[int] = []
-    lines_seen = max_source = 0
-
-    read = 0
+    max_source = read = 0
 
     def with_prefixes(lines: list[str]) -> Batch:
         nonlocal read
@@ -96,12 +94,12 @@ def main(argv: Sequence[str]) -> int:
         return lines, begin, first
 
     def run(batches: Iterator[list[str]]) -> Iterator[list[str]]:
-        nonlocal lines_seen, max_source
+        nonlocal max_source
         begin, whole = functools.partial(load, args), map(with_prefixes, batches)
         for done in _lines.in_processes(args, begin, whole):
-            split.extend(lines_seen + number for number in done.split)
-            cut_off.extend(lines_seen + number for number in done.cut_off)
-            lines_seen, max_source = lines_seen + len(done.texts), done.max_source
+            split.extend(done.split)
+            cut_off.extend(done.cut_off)
+            max_source = done.max_source
             yield done.texts
 
     with _lines.own_output(args.output) as out:
