@@ -8,7 +8,6 @@ from pathlib import Path
 CPUINFO = Path("/proc/cpuinfo")
 VNNI = {"avx512_vnni", "avx_vnni"}
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # the last is ARM's
-FAST = "avx2 avx512f avx_vnni avx512_vnni avx512_bf16 amx_int8 amx_bf16 asimddp i8mm bf16".split()
 X86 = {"x86_64", "amd64", "i386", "i686"}
 
 
@@ -30,12 +29,6 @@ def name() -> str:
 def flags() -> frozenset[str]:
     """Its extensions; empty on other systems."""
     return frozenset(next(_values("flags", "features"), "").split())
-
-
-def kind() -> str:
-    """Its name and the extensions that decide its speed; figures of one kind are comparable."""
-    found = flags()
-    return " ".join([f"{name()} with", *(each for each in FAST if each in found)])
 
 
 def available_threads(processes: int) -> int:

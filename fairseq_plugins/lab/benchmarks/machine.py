@@ -16,6 +16,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]
 CLOCKS = ("wall", "processor")
+FAST = "avx2 avx512f avx_vnni avx512_vnni avx512_bf16 amx_int8 amx_bf16 asimddp i8mm bf16".split()
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -68,6 +69,12 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
         "fairseq": getattr(fairseq, "__version__", "unknown"),
         "commit": commit(),
     }
+
+
+def cpu_kind() -> str:
+    """The CPU and the extensions that decide its speed; figures of one kind are comparable."""
+    found = cpu.flags()
+    return " ".join([f"{cpu.name()} with", *(each for each in FAST if each in found)])
 
 
 def commit() -> str:

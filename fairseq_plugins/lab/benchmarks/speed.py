@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> results.Report:
     _write_data(args.data)
     wanted = args.only or list(MEASUREMENTS)
     problems = _write_exports(args) if any("serving" in name for name in wanted) else {}
-    path = args.stored / f"{slug(cpu.kind())}.json"
+    path = args.stored / f"{slug(machine.cpu_kind())}.json"
     stored = (read_json(path) or {}).get("figures", {})
     where = machine.describe(device, args.threads)
     rows: list[dict[str, Any]] = []
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> results.Report:
             ("stored", results.number("stored")),
             ("", results.text("verdict")),
         ],
-        [f"{cpu.kind()}, stored in {path}; other load before it began: {_loads(rows)}"],
+        [f"{machine.cpu_kind()}, stored in {path}; other load before it began: {_loads(rows)}"],
         lambda plot: plots.bars(plot, [r for r in rows if r["time_ratio"]], "Ratio of time"),
         "; ".join(worse) + advice if worse and not args.record else "",
     )
@@ -213,7 +213,7 @@ def record(path: Path, rows: list[dict[str, Any]], everything: bool) -> None:
     new = {what: figure for what, figure in found.items() if everything or what not in stored}
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"kind": cpu.kind(), "figures": {**stored, **new}})
+        write_json(path, {"kind": machine.cpu_kind(), "figures": {**stored, **new}})
 
 
 def _loads(rows: list[dict[str, Any]]) -> str:

@@ -114,7 +114,7 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(run, tmp_path, monkeypatch
 
 def test_each_kind_of_processor_has_its_figures(run, tmp_path, monkeypatch):
     run(times=[1.0, 0.7, 0.4])
-    monkeypatch.setattr(cpu, "kind", lambda: "Another (R) with avx2")
+    monkeypatch.setattr(machine, "cpu_kind", lambda: "Another (R) with avx2")
     assert run(times=[1.0, 0.9, 0.4])[0]["verdict"] == "recorded"
     assert (tmp_path / "stored" / "another_r_with_avx2.json").is_file()
     assert len(list((tmp_path / "stored").iterdir())) == 2
