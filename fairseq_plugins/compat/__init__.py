@@ -68,6 +68,7 @@ def apply() -> None:
     command_line.refuse_fractions_in_lists_of_whole_numbers()
     command_line.refuse_asynchronous_writing_without_iopath()
     command_line.name_missing_files()
+    command_line.name_a_missing_model_or_plugin()
     command_line.name_missing_checkpoints()
     command_line.require_a_size_of_batches()
     command_line.show_errors_of_hydra()

@@ -9,20 +9,19 @@ import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
-from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins.compat.patch import after_parsing, around
+from fairseq_plugins.compat.patch import after_parsing, around, before_main
+from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, flag
 
 # the programs of fairseq without a default size of batches
-WITHOUT_SIZE = ("train", "hydra_train", "validate")
+WITHOUT_SIZE = ("train", "validate")
 # the options for the file of a --bpe
 FILES_OF_BPE = {
     "sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes", "fastbpe": "bpe_codes",
@@ -125,15 +124,14 @@ def refuse_asynchronous_writing_without_iopath() -> None:
     fairseq then trains nothing and exits with status 0 (0.12.2 and ff).
     """
 
-    @around(distributed_utils, "call_main")
-    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
+    @before_main
+    def check(cfg: Any, program: str) -> None:
         asynchronous = cfg.checkpoint.write_checkpoints_asynchronously
         if asynchronous and importlib.util.find_spec("iopath") is None:
             raise ConfigurationError(
                 "--write-checkpoints-asynchronously needs a package that is not installed: "
                 "pip install iopath, or remove the flag"
             )
-        return original(cfg, main, **kwargs)
 
 
 def name_missing_files() -> None:
@@ -153,6 +151,32 @@ def name_missing_files() -> None:
         for name, path in asked.items():
             if path != "-" and "://" not in path and not os.path.exists(path):
                 raise ConfigurationError(f"{flag(name)} {path} does not exist: correct the path")
+
+
+def name_a_missing_model_or_plugin() -> None:
+    """Ask for `--arch` and a `--user-dir` that exists, instead of a traceback (0.12.2 and ff)."""
+
+    @around(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError as error:
+            if error.args:
+                raise
+            such_as = plugin.text_model
+            raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
+
+    @around(utils, "import_user_module")
+    def import_user_module(original: Callable, args: Any) -> None:
+        try:
+            original(args)
+        except FileNotFoundError as error:
+            if str(error) != os.path.abspath(args.user_dir):
+                raise  # an error of its code
+            raise ConfigurationError(
+                f"--user-dir {args.user_dir} does not exist: give the folder that `python -m "
+                "fairseq_plugins` prints"
+            ) from None
 
 
 def name_missing_checkpoints() -> None:
@@ -196,14 +220,11 @@ def name_missing_checkpoints() -> None:
 def require_a_size_of_batches() -> None:
     """Ask for `--max-tokens` or `--batch-size`, instead of an AssertionError (0.12.2 and ff)."""
 
-    @around(distributed_utils, "call_main")
-    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
-        # by the file, as `python -m` names every module __main__; a partial has no code
-        file = Path(getattr(getattr(main, "__code__", None), "co_filename", ""))
-        needed = file.parent.name == "fairseq_cli" and file.stem in WITHOUT_SIZE
-        if needed and cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+    @before_main
+    def check(cfg: Any, program: str) -> None:
+        sizes = cfg.dataset.max_tokens, cfg.dataset.batch_size
+        if program in WITHOUT_SIZE and sizes == (None, None):
             raise ConfigurationError("give the size of batches: --max-tokens N or --batch-size N")
-        return original(cfg, main, **kwargs)
 
 
 def show_errors_of_hydra() -> None:

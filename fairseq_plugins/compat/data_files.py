@@ -53,7 +53,9 @@ def check_dictionaries() -> None:
         except FileNotFoundError:
             folder = os.path.dirname(f) or "."
             if os.path.isdir(folder):
-                raise MissingData(f"{f} is missing: {remake(folder)}") from None
+                there = ", ".join(sorted(path.name for path in Path(folder).glob("dict.*.txt")))
+                how = f"give the languages of {there}, or " if there else ""
+                raise MissingData(f"{f} is missing: {how}{remake(folder)}") from None
             raise _no_folder(folder) from None
         except Exception as error:
             problem = str(error).splitlines()[0]
@@ -110,7 +112,7 @@ def check_data() -> None:
                 check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
             raise MissingData(
                 f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
-                f"subset, or {remake(folder)}"
+                f"subset or other languages, or {remake(folder)}"
             ) from None
 
 

@@ -1,11 +1,14 @@
 """Replace functions of fairseq, each only once."""
 
 import functools
+import sys
 from argparse import Namespace
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fairseq import options
+from fairseq.distributed import utils as distributed_utils
 
 
 def around(owner: Any, *names: str) -> Callable[[Callable], Callable]:
@@ -49,6 +52,32 @@ def after_parsing(check: Callable[[Namespace], None]) -> Callable[[Namespace], N
         parsed = original(*args, **kwargs)  # with parse_known, also the unknown words
         check(parsed[0] if isinstance(parsed, tuple) else parsed)
         return parsed
+
+    return check
+
+
+def before_main(check: Callable[[Any, str], None]) -> Callable[[Any, str], None]:
+    """Decorator: let this function change or refuse the configuration before a program begins.
+
+    It also gets the program's name, such as "train" of fairseq-train; "" if it is not fairseq's.
+    fairseq-hydra-train imports the user-dir only when "train" has begun, before `add_defaults`.
+    """
+
+    @around(distributed_utils, "call_main")
+    @functools.wraps(check)
+    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        # by the file, as `python -m` names every module __main__; a partial has no code
+        file = Path(getattr(getattr(main, "__code__", None), "co_filename", ""))
+        check(cfg, file.stem if file.parent.name == "fairseq_cli" else "")
+        return original(cfg, main, **kwargs)
+
+    if "fairseq_cli.train" in sys.modules:
+
+        @around(sys.modules["fairseq_cli.train"], "add_defaults")
+        @functools.wraps(check)
+        def add_defaults(original: Callable, cfg: Any) -> None:
+            original(cfg)
+            check(cfg, "train")
 
     return check
 

@@ -3,14 +3,13 @@
 import difflib
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
 import torch
 from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import GenerationConfig
-from fairseq.distributed import utils as distributed_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.optim import OPTIMIZER_REGISTRY, build_optimizer
@@ -21,7 +20,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import nn
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
@@ -34,6 +33,8 @@ def check_before_training() -> None:
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.
+    - Without an optimizer, and in fairseq-hydra-train without a task, model, criterion or schedule,
+      a training ends in a traceback.
     - A criterion or model for labels ends in a traceback if the task has text, and a model for text
       if it has labels; so does adaptive_loss without `--adaptive-softmax-cutoff`, or the reverse.
     - `--save-interval`, `--validate-interval` or `--log-interval` of 0 ends in a division by zero,
@@ -54,21 +55,23 @@ def check_before_training() -> None:
         ConfigurationError: an option cannot work; the message names it, and what would work.
     """
 
-    @around(distributed_utils, "call_main")
-    def call_main(original: Callable, cfg: Any, main: Any, **kwargs: Any) -> Any:
-        if not isinstance(cfg, Namespace):
-            for precision in ("fp16", "bf16"):
-                if getattr(cfg.common, f"memory_efficient_{precision}", False):
-                    setattr(cfg.common, precision, True)
-            _check_criterion(cfg)
-            _check_model(cfg)
-            _check_numbers(cfg)
-            _check_optimizer(cfg)
-            _check_intervals(cfg)
-            _check_metric(cfg)
-            for score in plugin.scores:
-                _check_score(f"eval_{score}", cfg.task)
-        return original(cfg, main, **kwargs)
+    @before_main
+    def check(cfg: Any, program: str) -> None:
+        if isinstance(cfg, Namespace):
+            return
+        for precision in ("fp16", "bf16"):
+            if getattr(cfg.common, f"memory_efficient_{precision}", False):
+                setattr(cfg.common, precision, True)
+        if program == "train":
+            _check_parts(cfg)
+        _check_criterion(cfg)
+        _check_model(cfg)
+        _check_numbers(cfg)
+        _check_optimizer(cfg)
+        _check_intervals(cfg)
+        _check_metric(cfg)
+        for score in plugin.scores:
+            _check_score(f"eval_{score}", cfg.task)
 
 
 def is_of_text(task: Any) -> bool:
@@ -79,6 +82,18 @@ def is_of_text(task: Any) -> bool:
 def is_of_labels(task: Any) -> bool:
     """Whether the task of this name gives labels to text."""
     return issubclass(TASK_REGISTRY.get(task, object), SentencePredictionTask)
+
+
+def _check_parts(cfg: Any) -> None:
+    for option, part, such_as in (
+        ("--task", cfg.task, "translation"),
+        ("--arch", cfg.model, plugin.text_model),
+        ("--criterion", cfg.criterion, plugin.text_criterion),
+        ("--optimizer", cfg.optimizer, "adam"),
+        ("--lr-scheduler", cfg.lr_scheduler, "inverse_sqrt"),
+    ):
+        if part is None:
+            raise ConfigurationError(f"{option} is missing: give one, such as {such_as}")
 
 
 def _check_criterion(cfg: Any) -> None:

@@ -56,18 +56,34 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
         assert loss() == loss("--bpe", bpe)
 
 
-def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_process):
-    (tmp_path / "wrong.yaml").write_text(
+@pytest.mark.parametrize(
+    "right, wrong, told",
+    [
+        ("time_window: 1", "time_window: -1", "--time-window -1"),
+        ("max_tokens: 100", "max_tokens: null", "give the size of batches: --max-tokens N"),
+        ("update_freq: [1]", "update_freq: [0]", "--update-freq 0: must be at least 1"),
+        ("lr_scheduler: {_name: fixed}\n", "", "--lr-scheduler is missing: give one, such as inv"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_hydra_too(
+    right, wrong, told, tmp_path, toy_data, run_process
+):
+    text = (
         f"common: {{user_dir: {USER_DIR}, cpu: true}}\n"
         f"task: {{_name: translation, data: {toy_data.bin}, source_lang: src, target_lang: tgt}}\n"
-        "model: {_name: transformer_ftc, time_window: -1}\n"
+        "model: {_name: transformer_ftc, time_window: 1}\n"
         "criterion: {_name: cross_entropy}\n"
+        "optimizer: {_name: adam}\n"
+        "lr_scheduler: {_name: fixed}\n"
+        "optimization: {update_freq: [1]}\n"
         "dataset: {max_tokens: 100}\n"
     )
+    assert right in text
+    (tmp_path / "wrong.yaml").write_text(text.replace(right, wrong))
     words = ["-W", "ignore", "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
     done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("error: --time-window -1")
+    assert done.stdout.splitlines()[-1].startswith(f"error: {told}")
 
 
 def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
@@ -100,6 +116,19 @@ def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
             "--bpe-codes none does not exist",
         ),
         ("train", [*"--arch transformer --optimizer sgd --save-dir out".split()], "--batch-size N"),
+        ("train", ["--arch", "transformer", "--max-tokens", 9], "--optimizer is missing: give one"),
+        ("train", ["--max-tokens", 9], "--arch is missing: give one, such as transformer"),
+        ("train", ["--user-dir", "nowhere"], "--user-dir nowhere does not exist: give the folder"),
+        (
+            "train",
+            "--arch transformer --optimizer sgd --max-tokens 9 -s fr -t tgt --save-dir out".split(),
+            "dict.fr.txt is missing: give the languages of dict.src.txt, dict.tgt.txt, or remove",
+        ),
+        (
+            "train",
+            "--arch transformer --optimizer sgd --max-tokens 9 -s tgt -t tgt --save-dir o".split(),
+            "has no valid.tgt-tgt.tgt.idx: choose another subset or other languages, or remove",
+        ),
         (
             "train",
             [*"--arch transformer --optimizer sgd --max-tokens 99 --save-dir /dev/null/x".split()],
