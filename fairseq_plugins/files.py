@@ -35,12 +35,18 @@ def digest(path: AnyPath, algorithm: str = "sha256") -> str:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def raw_lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`."""
-    while True:
+def raw_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
+    """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`.
+
+    Raises:
+        ConfigurationError: carriage returns end all lines; the message calls the file `name`.
+    """
+    for number in itertools.count(1):
         line = file.readline(LONGEST_LINE + 1)
         if not line:
             return
+        if number == 1:
+            _check_line_ends(line, name)
         if line.endswith(b"\n") or len(line) <= LONGEST_LINE:
             yield line.rstrip(b"\n")
             continue
@@ -65,13 +71,15 @@ def read_lines(path: AnyPath) -> Iterator[str]:
 def read_input(path: AnyPath) -> Iterator[str | None]:
     """`read_lines` for a user's file, with None for a line over `LONGEST_LINE`."""
     with open_to_read(path) as file:
-        for number, line in enumerate(raw_lines(file), 1):
+        for number, line in enumerate(raw_lines(file, str(path)), 1):
             yield None if line is None else decode(line, str(path), number)
 
 
 def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open binary file; error messages call it `name`."""
     for number, line in enumerate(file, 1):
+        if number == 1:
+            _check_line_ends(line, name)
         yield decode(line.rstrip(b"\n"), name, number)
 
 
@@ -278,6 +286,15 @@ def decode(line: bytes, name: str, number: int) -> str:
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
             f"not UTF-8: convert the text, for example with iconv -f {was} -t utf-8"
         ) from None
+
+
+def _check_line_ends(first: bytes, name: str) -> None:
+    """Refuse a text whose first line is all of it and has carriage returns, as on old Macs."""
+    if not first.endswith(b"\n") and b"\r" in first.strip(b"\r") and b"\0" not in first:
+        raise ConfigurationError(
+            f"{name} has carriage returns (CR) but no line feeds (LF), so it is one line: convert "
+            "it, for example with tr '\\r' '\\n'"
+        )
 
 
 def _side_by_side(

@@ -35,6 +35,22 @@ def test_lines_have_a_limit(tmp_path, monkeypatch):
         assert count_lines(tmp_path / "text") == len(lengths)
 
 
+@pytest.mark.parametrize("read", [files.read_lines, read_input])
+def test_line_ends_of_old_macs_are_told(read, tmp_path, monkeypatch):
+    path = tmp_path / "text"
+    told = r"text has carriage returns \(CR\) but no line feeds .*: convert it, for example with tr"
+    for limit in (files.LONGEST_LINE, 8):
+        monkeypatch.setattr(files, "LONGEST_LINE", limit)
+        for text in (b"eins\rzwei\r", b"\r\reins\rzwei"):
+            path.write_bytes(text)
+            with pytest.raises(ConfigurationError, match=told):
+                list(read(path))
+    # within a line it is white space; other files may have all bytes
+    for text in (b"ein\rs\nzwei\r", b"eins\r", b"a\rb\r\n", b"a\rb\0"):
+        path.write_bytes(text)
+        assert [line.encode() for line in read(path)] == text.removesuffix(b"\n").split(b"\n")
+
+
 def draw(path):
     with plots.figure(path) as (axes,):
         axes.plot([1, 2])

@@ -258,7 +258,7 @@ def _readable(texts: Iterable[Callable[[], str]], unread: list[int]) -> Iterator
 
 
 def _lines_of(source: IO[bytes], name: str) -> Iterator[Callable[[], str]]:
-    for number, line in enumerate(raw_lines(source), 1):
+    for number, line in enumerate(raw_lines(source, name), 1):
         yield partial(_decoded, line, name, number)
 
 

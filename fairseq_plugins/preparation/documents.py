@@ -220,7 +220,7 @@ def story_items(archives: Sequence[Path], wanted: dict[str, str]) -> Iterator[It
 def line_items(split: str, path: Path) -> Iterator[Item]:
     """The non-empty lines of a file."""
     with open_to_read(path) as file:
-        for number, line in enumerate(raw_lines(file), 1):
+        for number, line in enumerate(raw_lines(file, str(path)), 1):
             if line is None or line.strip():
                 yield Item(split, f"{path.name}:{number}", line)
 

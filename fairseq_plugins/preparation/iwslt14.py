@@ -116,7 +116,7 @@ def _lines(
     assert file is not None
     where = f"{name} in {archive}"
     with file:
-        for number, line in enumerate(raw_lines(file), 1):
+        for number, line in enumerate(raw_lines(file, where), 1):
             if line is None:
                 raise ConfigurationError(
                     f"{where}, line {number} is longer than {LONGEST_LINE:,} bytes"

@@ -58,6 +58,12 @@ def test_a_file_is_read_and_written(read, tmp_path):
     assert read(input=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
 
 
+def test_line_ends_of_old_macs_are_told(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\rc\r")))
+    with pytest.raises(ConfigurationError, match="^standard input has carriage returns"):
+        _lines.convert(given(), iter, io.StringIO(), "read", "lines")
+
+
 def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
     (tmp_path / "in").write_bytes(b"a\nb\nc\n")
 

@@ -51,7 +51,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[str, bytes | None]]:
         with open(path, "rb") as raw:
             start = raw.read(2)
         with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
-            for number, line in enumerate(raw_lines(file), 1):
+            for number, line in enumerate(raw_lines(file, str(path)), 1):
                 yield f"{path.name}:{number}", line
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:
