@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fairseq_plugins.engine import ClassEngine, Place
+from fairseq_plugins.errors import check_number
 from fairseq_plugins.loading import open_classifier
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.batches import fill_batches
@@ -53,6 +54,7 @@ class Classifier:
         progress: bool = False,
         threads: int = 1,
     ):
+        check_number("max_tokens", max_tokens, 1)
         self.engine = open_classifier(model, data, cpu, threads)
         self.labels = self.engine.labels
         self.max_tokens, self.progress = max_tokens, progress

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
-from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_number, flag
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.text import Output
 
@@ -50,16 +50,14 @@ class Options(NamedTuple):
     def check(self) -> None:
         """Raise a ConfigurationError for values that cannot work."""
         for name, least in LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral):
-                raise ConfigurationError(f"{flag(name)} {value!r}: must be a whole number")
             most = 2**63 - 1 if name == "seed" else math.inf  # torch overflows beyond 64 bits
-            check_range(flag(name), value, least, most)
+            check_number(name, getattr(self, name), least, most)
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        check_range("--lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY)
-        if not 0 < self.temperature < math.inf:
-            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
+        check_number("lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY, numbers.Real)
+        warm = isinstance(self.temperature, numbers.Real) and 0 < self.temperature < math.inf
+        if not warm:
+            raise ConfigurationError(f"--temperature {self.temperature!r}: must be above 0")
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
             value = getattr(self, name)
             if value != off and not self.sampling:

@@ -1,6 +1,7 @@
 """User errors, reported in one line."""
 
 import math
+import numbers
 import os
 import signal
 import sys
@@ -52,6 +53,20 @@ def check_range(option: str, value: Any, least: float, most: float = math.inf) -
         fits = False
     if not fits:
         raise ConfigurationError(f"{option} {value}: must be {allowed(least, most)}")
+
+
+def check_number(
+    name: str, value: Any, least: float, most: float = math.inf, kind: Any = numbers.Integral
+) -> None:
+    """As `check_range` for the option with this name, and refuse text and other types.
+
+    Raises:
+        ConfigurationError: the value is outside, or not of `kind`.
+    """
+    if not isinstance(value, kind):
+        whole = "whole " if kind is numbers.Integral else ""
+        raise ConfigurationError(f"{flag(name)} {value!r}: must be a {whole}number")
+    check_range(flag(name), value, least, most)
 
 
 def allowed(least: float, most: float) -> str:

@@ -1,13 +1,13 @@
 """Load a model for use: a training's in torch, an exported one in onnxruntime."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
 from fairseq_plugins.engine import ClassEngine, Engine, Options, Place
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError, check_number
 
 
 def open_engine(
@@ -45,7 +45,7 @@ def open_engine(
         return models
     wanted = Options(**options)
     wanted.check()
-    check_range("--max-tokens", max_tokens, 1)
+    check_number("max_tokens", max_tokens, 1)
     places, exported = find_models(
         models, threads, {"data": data, "fp16": fp16, "int8": int8}, {"shortlist": shortlist}
     )
@@ -68,7 +68,7 @@ def open_classifier(
     """Load a classifier; the arguments are as in `open_engine`."""
     if isinstance(model, ClassEngine):
         return model
-    (place,), exported = find_models(model, threads, {"data": data}, {})
+    (place,), exported = find_models([model], threads, {"data": data}, {})
     if exported:
         from fairseq_plugins.serving.engine import ExportedClassifier
 
@@ -97,9 +97,11 @@ def find_models(
         ConfigurationError: a model is missing, an option is not for it, an exported model is in an
             ensemble, or a package is missing.
     """
-    check_range("--threads", threads, 1)
-    models = [models] if isinstance(models, (str, Path)) else models
-    places = [pretrained.find(model, option) for model in models]
+    check_number("threads", threads, 1)
+    given: Any = models
+    if isinstance(models, (str, bytes)) or not isinstance(models, Iterable):
+        given = [models]
+    places = [pretrained.find(model, option) for model in given]
     if not places:
         raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second

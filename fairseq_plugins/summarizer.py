@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fairseq_plugins.engine import Engine, Input, Place, Progress, search
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_number
 from fairseq_plugins.loading import open_engine
 from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
@@ -66,6 +66,7 @@ class Summarizer:
         if prepared is not None:
             self.max_source = min(self.max_source, prepared - 1)
         longest = min(LONGEST, engine.max_output) if max_length is None else max_length
+        check_number("max_len", longest, 1)
         if longest > engine.max_output:
             raise ConfigurationError(
                 f"--max-len {longest}: the model writes at most {engine.max_output:,} subwords"

@@ -5,6 +5,7 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 
 import contextlib
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
+from fairseq_plugins import pretrained
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
@@ -33,12 +35,13 @@ DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
-def find_checkpoint(path: Place, option: str = "--model") -> Path:
+def find_checkpoint(path: Place, option: str = "--model", advice: str | None = None) -> Path:
     """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
 
     Args:
         path: the file or folder.
         option: the user's name for this argument.
+        advice: what the user can give; None for any model.
 
     Raises:
         ConfigurationError: the checkpoint does not exist.
@@ -50,9 +53,7 @@ def find_checkpoint(path: Place, option: str = "--model") -> Path:
         if (path / name).is_file():
             return path / name
     reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
-    raise ConfigurationError(
-        f"{option} {path} {reason}: give a checkpoint, or the --save-dir of a training"
-    )
+    raise ConfigurationError(f"{option} {path} {reason}: {advice or pretrained.advice()}")
 
 
 @only_warnings_of_fairseq()
@@ -87,6 +88,9 @@ def load_models(
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
         check_architecture(f"{option} {path}", state)
         trainings.append(training_of(state))
+    if data is not None and not isinstance(data, (str, os.PathLike)):
+        kind = type(data).__name__
+        raise ConfigurationError(f"--data {data!r} is of type {kind}: give the prepared folder")
     named = trained_on(trainings[0].task)
     data = find_data(Path(paths[0]), trainings[0]) if data is None else Path(data)
     if data is None:

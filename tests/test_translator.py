@@ -239,6 +239,8 @@ def test_mistakes_are_told(translate, folder, model, tmp_path):
         translate("", "--model", tmp_path / "absent")
     with pytest.raises(ConfigurationError, match="no dictionaries"):
         translate("", "--data", tmp_path)
+    with pytest.raises(ConfigurationError, match="^--data 5 is of type int: give the prepared"):
+        Translator(model, data=5)
     shutil.copytree(str(folder / "bpe"), str(tmp_path / "other"))
     with open(str(tmp_path / "other" / "dict.de.txt"), "a", encoding="utf-8") as dictionary:
         dictionary.write("another 1\n")

@@ -193,7 +193,7 @@ def _load(run: Path, data: Path | None) -> tuple[dict[str, str], Path, Any, Any]
     Raises:
         ConfigurationError: a file is missing, or a parameter is not a number.
     """
-    path = find_checkpoint(run, "RUN")
+    path = find_checkpoint(run, "RUN", "give a checkpoint, or the --save-dir of a training")
     # a running training may replace the file during the export
     checkpoint = {"checkpoint": path.name, "checkpoint_sha256": digest(path)}
     folder, models, _, task = load_models([str(path)], data, None, option="RUN")

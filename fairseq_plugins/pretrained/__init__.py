@@ -1,5 +1,6 @@
 """Models in the box: folders that `export` wrote, each with a `CARD.md`, found by name."""
 
+import os
 from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError
@@ -22,12 +23,17 @@ def find(model: str | Path, option: str = "--model") -> Path:
     Raises:
         ConfigurationError: there is neither.
     """
+    if not isinstance(model, (str, os.PathLike)):
+        kind = type(model).__name__
+        raise ConfigurationError(f"{option} {model!r} is of type {kind}: {advice()}")
     if Path(model).exists():
         return Path(model)
     if str(model) in names():
         return FOLDER / model
+    raise ConfigurationError(f"{option} {model} does not exist: {advice()}")
+
+
+def advice() -> str:
+    """What a user can give as a model."""
     known = "".join(f", or one of {', '.join(names())}" for _ in names()[:1])
-    raise ConfigurationError(
-        f"{option} {model} does not exist: give the folder of a training, a checkpoint, an "
-        f"exported folder{known}"
-    )
+    return f"give the folder of a training, a checkpoint, an exported folder{known}"

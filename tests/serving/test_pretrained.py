@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 import sys
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -44,8 +45,29 @@ def test_an_unknown_name_lists_those_that_exist(box):
 
 def test_a_path_that_exists_is_preferred(box):
     (box / "tiny-de-en").mkdir()
-    with pytest.raises(ConfigurationError, match="tiny-de-en has neither checkpoint_best.pt nor"):
+    told = "tiny-de-en has neither checkpoint_best.pt nor .* an exported folder, or one of tiny-de"
+    with pytest.raises(ConfigurationError, match=told):
         Translator("tiny-de-en")
+
+
+@pytest.mark.parametrize(
+    "make", [Translator, fairseq_plugins.Summarizer, fairseq_plugins.Classifier]
+)
+def test_arguments_of_another_type_are_told(make, box):
+    for model in (5, None, b"tiny", [5]):
+        with pytest.raises(ConfigurationError, match="is of type .*: give the folder of a trai"):
+            make(model)
+    for option in ("threads", "max_tokens"):
+        told = f"^--{option.replace('_', '-')} '2': must be a whole number$"
+        with pytest.raises(ConfigurationError, match=told):
+            make("tiny-de-en", **{option: "2"})
+
+
+def test_the_length_of_summaries_is_a_number(exported):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it translates
+        with pytest.raises(ConfigurationError, match="^--max-len '9': must be a whole number$"):
+            fairseq_plugins.Summarizer(exported.folder, max_length="9")
 
 
 def test_each_model_has_a_card_and_is_small():
