@@ -1,9 +1,11 @@
 """Command lines: the parser of a command, and options that take numbers, paths or nothing."""
 
 import argparse
+import difflib
 import math
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,8 +15,32 @@ from fairseq_plugins.errors import ConfigurationError, allowed
 class Parser(argparse.ArgumentParser):
     """A parser that reports a wrong argument in one line, without the list of all options."""
 
+    _words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        misspelt = ""
+        if message.startswith("unrecognized arguments: "):
+            misspelt = find_misspelt(message.split()[2:], self)
+            after = re.search(r"\[-- more (options for [\w-]+)\]", self.usage or "")
+            message += f": {after[1]} come after --" if after else ""
+        elif message.startswith("the following arguments are required: "):
+            misspelt = find_misspelt(self._words, self)
+        message = misspelt or message
         raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
+
+
+def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """The first unknown option that is near to one of the parser, as a message; "" for none."""
+    known = parser._option_string_actions
+    for option in (word.split("=")[0] for word in words if word.startswith("--")):
+        near = difflib.get_close_matches(option, known, 1, 0.75)
+        if near and not near[0].startswith(option):  # argparse takes a beginning
+            return f"{option} is unknown: did you mean {near[0]}?"
+    return ""
 
 
 def parser_of(command: str, description: str | None, **how: Any) -> Parser:

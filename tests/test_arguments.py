@@ -27,6 +27,10 @@ def parser():
         ("--beam", "--beam expected one argument"),
         ("", "the following arguments are required: model"),
         ("m --width 3", "unrecognized arguments: --width 3"),
+        ("m --baem 3", "--baem is unknown: did you mean --beam?"),
+        ("--sharre=1 --width", "--sharre is unknown: did you mean --share?"),
+        ("--bea 3", "the following arguments are required: model"),
+        ("m --beam=0", "--beam 0: must be at least 1"),
     ],
 )
 def test_a_wrong_argument_is_one_line(parser, words, message, capsys):

@@ -19,6 +19,7 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
+from fairseq_plugins.arguments import find_misspelt
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import dictionaries
@@ -70,6 +71,9 @@ def parse_as(
 
     def refuse(message: str) -> None:
         message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
+        if message.startswith("unrecognized arguments: "):
+            misspelt = find_misspelt(message.split()[2:], parser)
+            message += f" ({misspelt})" if misspelt else ""
         raise ConfigurationError(f"{command} does not take this: {message}")
 
     with _parsing, mock.patch.object(sys, "argv", [command]):  # fairseq's parsers look there too

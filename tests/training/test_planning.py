@@ -166,6 +166,8 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--save-dir", "lr:0.1"], "--save-dir lr:0.1: fairseq cannot read paths with ':'"),
         (["--", "--distributed-world-size=2"], "--distributed-world-size is not allowed after"),
         (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
+        (["--", "--dropuot", "0.1"], "--dropuot is unknown: did you mean --dropout?"),
+        (["--max-update", "9"], "--max-update 9: options for fairseq-train come after --$"),
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
         (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
