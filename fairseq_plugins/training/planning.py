@@ -20,9 +20,10 @@ from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.fairseq_program import words_of
-from fairseq_plugins.prepared_folder import dictionaries, stored_settings
+from fairseq_plugins.prepared_folder import Prepared, dictionaries, stored_settings
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
+from fairseq_plugins.text.units import TASK
 from fairseq_plugins.training import batches, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.request import PLUGIN, Plan, TrainingRequest
@@ -47,6 +48,17 @@ def check_data(data: Path) -> None:
         raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
     if not dictionaries(data):
         raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
+
+
+def check_task(data: Path, task: str) -> None:
+    """Raise a ConfigurationError if only one of the prepared folder and the task has labels."""
+    prepared = Prepared(data)
+    of_text = prepared.task in RECORDS
+    if prepared.settings and (task in RECORDS and not of_text or task == TASK and of_text):
+        raise ConfigurationError(
+            f"DATA {data} was prepared for {prepared.task}, but --task {task} is trained: give "
+            "data or a recipe of the same task"
+        )
 
 
 def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
@@ -328,6 +340,7 @@ def plan(request: TrainingRequest) -> Plan:
             "one machine"
         )
     words, given = keep_loss(request, *parse_options(request))
+    check_task(request.data, given.task)
     if getattr(given, "share_all_embeddings", False):
         check_shared_dictionary(request.data)
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()

@@ -1,5 +1,7 @@
 """The fairseq-train command for a recipe, a folder of data and a machine, and refusals."""
 
+import contextlib
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from fairseq_plugins import cpu
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
+from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import jobs, planning, process
 from tests.training.conftest import BY_LOSS, gpus, plan, value
@@ -180,6 +183,20 @@ def test_bad_options(monkeypatch, toy_data, words, message):
     gpus(monkeypatch, 2)
     with pytest.raises(ConfigurationError, match=message):
         plan(toy_data.bin, *words)
+
+
+def test_data_of_another_task_are_refused(tmp_path):
+    tasks = ("translation", "translation_sampled", "summarization", "classification", "other")
+    for settings, refused in (
+        ({"task": "classification"}, tasks[:3]),
+        ({"source_lang": "de"}, tasks[3:4]),
+        ({}, ()),
+    ):
+        (tmp_path / RECORD).write_text(json.dumps({"settings": settings}))
+        for task in tasks:
+            told = pytest.raises(ConfigurationError, match=f"was prepared for .*--task {task} is")
+            with told if task in refused else contextlib.nullcontext():
+                planning.check_task(tmp_path, task)
 
 
 def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
