@@ -197,6 +197,15 @@ def open_to_append(path: AnyPath) -> IO[str]:
     return file
 
 
+def check_can_hold(option: str, folder: Path) -> None:
+    """Raise a ConfigurationError unless this is a folder that can be written, or can become one."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigurationError(
+            f"{option} {folder}: {there} is not a folder that you can write to: choose another"
+        )
+
+
 def check_no_link(path: Path) -> None:
     """Raise a ConfigurationError if a folder for this package's own files is a link."""
     if path.is_symlink():
@@ -281,7 +290,7 @@ def decode(line: bytes, name: str, number: int) -> str:
         text = line.decode("utf-8")
         return text[1:] if number == 1 and text.startswith("\ufeff") else text
     except UnicodeDecodeError as error:
-        was = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+        was = "utf-16" if b"\0" in line else "latin1"
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
             f"not UTF-8: convert the text, for example with iconv -f {was} -t utf-8"

@@ -107,6 +107,11 @@ def find_models(
     from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
 
     exported = next(filter(is_export, places), None)
+    for place in places:
+        if place.is_file() and is_export(place.parent):
+            raise ConfigurationError(
+                f"{option} {place} is a file of an exported model: give its folder, {place.parent}"
+            )
     of_others, kind = {**of_exports, "threads": threads != 1}, "exported models"
     if exported is not None:
         of_others = of_checkpoints

@@ -21,6 +21,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
         files.decode(b"\xef\xbb\xbfab\xff", "text", 1)
     with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
         files.decode("eins".encode("utf-16"), "text", 1)
+    with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
+        files.decode("f\u00fcnf".encode("utf-16-le"), "text", 2)
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):

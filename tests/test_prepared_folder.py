@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fairseq_plugins import prepared_folder
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared, dictionaries, stored_settings
 
 
@@ -22,6 +23,12 @@ def test_settings_are_those_of_the_record(tmp_path):
     assert Prepared(tmp_path).task == "summarization"
     (tmp_path / RECORD).write_text(json.dumps({"settings": {"task": "classification"}}))
     assert Prepared(tmp_path).task == "classification"
+
+
+def test_a_folder_of_labels_is_not_for_text_with_two_sides(tmp_path):
+    (tmp_path / RECORD).write_text(json.dumps({"settings": {"task": "classification"}}))
+    with pytest.raises(ConfigurationError, match="it has no .*, as it is for classification"):
+        _ = Prepared(tmp_path).processing
 
 
 def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
+    check_can_hold,
     count_lines_of,
     decode,
     in_groups,
@@ -131,6 +132,7 @@ def check_files(args: argparse.Namespace) -> None:
             raise ConfigurationError(
                 f"--output {args.output} is not a file: give a file, or omit --output and redirect"
             )
+        check_can_hold("the folder of --output", args.output.parent)
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
     if args.processes > 1:

@@ -123,6 +123,11 @@ def check(request: EvaluationRequest) -> None:
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
     for member in request.members:
+        if member.run.is_file():
+            raise ConfigurationError(
+                f"{member.run} is a file, but RUN is a folder: give {member.run.parent}, and for "
+                f"this checkpoint --checkpoint {member.run.name}"
+            )
         if not member.run.is_dir():
             raise ConfigurationError(
                 f"{member.run}: no such folder; RUN is the --save-dir of a training, or an export"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest, lock, open_to_append, without_links
+from fairseq_plugins.files import check_can_hold, digest, lock, open_to_append, without_links
 from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.serving import folder as served
@@ -29,9 +29,10 @@ LOCK = "lock"  # in the temporary folder of an export
 
 
 def check_new_folder(out: Path) -> None:
-    """Raise a ConfigurationError if this path exists."""
+    """Raise a ConfigurationError if this path exists, or cannot."""
     if out.exists():
         raise ConfigurationError(f"--out {out} already exists: give a new folder")
+    check_can_hold("--out", out)
 
 
 @contextlib.contextmanager

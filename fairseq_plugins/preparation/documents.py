@@ -243,7 +243,11 @@ def find_files(inputs: dict[str, Path], target: str = "target") -> dict[str, lis
     """
     json_lines = [path.is_file() for path in inputs.values()]
     if any(json_lines) != all(json_lines):
-        raise ConfigurationError("give either JSON lines or a prefix for all splits")
+        one, other = (list(inputs.values())[json_lines.index(kind)] for kind in (True, False))
+        raise ConfigurationError(
+            f"{one} is a file, so JSON lines, but {other} is not, so a prefix: give either files, "
+            "or prefixes, for all splits"
+        )
     found = {}
     for split, path in inputs.items():
         files = [path] if all(json_lines) else sorted(set(_sides(path, target)))
@@ -376,9 +380,11 @@ def write_documents(
             write[document.split]([*sides, name])
     for split, count in counts.items():
         if not count:
+            of_split = [line for line in left_out.named if line.startswith(f"{split} ")]
+            named = "".join((of_split or left_out.named)[:1])
             raise ConfigurationError(
-                f"no document of {split} can be used"
-                + "".join(f": {x}; all are in {folder / LEFT_OUT}" for x in left_out.named[:1])
+                f"no document of {split} can be used: "
+                + (f"{named}; all are in {folder / LEFT_OUT}" if named else "there is no text")
             )
     left_out.tell(folder / LEFT_OUT)
     return {"documents": counts, "left_out": left_out.reasons, "named": left_out.named}

@@ -5,6 +5,7 @@ name when all steps are done.
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, needed_files
 
 LOCK = "lock"
+CHECKSUM = re.compile("[0-9a-f]{64}")
 
 
 class Status(NamedTuple):
@@ -194,8 +196,8 @@ class Preparation:
             if before != now:
                 raise ConfigurationError(
                     f"{self.destination} was prepared with other settings "
-                    f"({name.replace('_', ' ')} was {json.dumps(before)}, not {json.dumps(now)}): "
-                    "choose another folder, or remove it"
+                    f"({name.replace('_', ' ')} was {_change(before, now)}): choose another "
+                    "folder, or remove it"
                 )
         there = {name: path.stat().st_size for name, path in needed_files(self.destination).items()}
         for name, size in stored["bytes"].items():
@@ -216,6 +218,17 @@ class Preparation:
         else:
             stored["files"] = self._files
         write_json(self.folder / RECORD, stored)
+
+
+def _change(before: Any, now: Any) -> str:
+    """How a setting differed, without the checksums of files."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        names = sorted(set(before) | set(now))
+        differ = (name for name in names if before.get(name) != now.get(name))
+        return f"different in {', '.join(differ)}"
+    if CHECKSUM.fullmatch(str(before)) and CHECKSUM.fullmatch(str(now)):
+        return "different"
+    return f"{json.dumps(before)}, not {json.dumps(now)}"
 
 
 def _read(path: Path) -> dict[str, Any]:

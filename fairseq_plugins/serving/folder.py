@@ -175,7 +175,9 @@ class Folder:
                     f"--model {self.folder}: {name} is a link: put the file itself there"
                 )
             if not path.is_file():
-                raise ConfigurationError(f"--model {self.folder}: {name} is missing")
+                raise ConfigurationError(
+                    f"--model {self.folder}: {name} is missing: copy or export it again"
+                )
             if digest(path) != expected:
                 raise ConfigurationError(
                     f"--model {self.folder}: {name} is damaged (its SHA-256 is not the one in "

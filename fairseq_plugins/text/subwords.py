@@ -222,7 +222,7 @@ def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
             minloglevel=1,
         )
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[-1]
+        reason = f"give another number, such as 8000 ({str(error).splitlines()[-1].strip()})"
         if "sentences_.empty()" in reason:
             raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
         few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)

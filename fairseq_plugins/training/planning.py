@@ -20,6 +20,7 @@ from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.fairseq_program import words_of
+from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, stored_settings
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
@@ -350,6 +351,7 @@ def plan(request: TrainingRequest) -> Plan:
 
     run = request.run
     save_dir = run.folder
+    check_can_hold("--save-dir", save_dir)
     check_path("--save-dir", save_dir)  # for paths fairseq-generate cannot read
     before = run.stored(PRECISION)
     finished = run.reached(settings.end_of(given))

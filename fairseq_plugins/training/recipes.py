@@ -54,6 +54,10 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
     found = _look_up(name, beside) if path.name == str(name) else None
     if found is not None:
         return found
+    if path.is_dir():
+        raise ConfigurationError(
+            f"{name} is a folder: give a recipe or settings, such as transformer_ftc, here"
+        )
     known = {path.stem for folder in _places(beside) for path in folder.glob("*.yaml")}
     near = difflib.get_close_matches(str(name), sorted(known), n=2)
     known_recipes = set(names())
@@ -188,7 +192,10 @@ def merge(paths: Sequence[Path]) -> dict[str, Any]:
             try:
                 later = by_name(shlex.split(path.read_text(encoding="utf-8"), comments=True))
             except (OSError, ValueError) as error:
-                raise ConfigurationError(f"--settings {path} cannot be read: {error}") from None
+                raise ConfigurationError(
+                    f"RECIPE or --settings {path} cannot be read: {error}: give a .yaml file, or "
+                    "options as in a shell"
+                ) from None
         options.update(later)
     return options
 

@@ -93,6 +93,9 @@ def test_only_files_are_replaced(tmp_path):
         ):
             commands.main(["translate", "--model", "nowhere", "--output", str(place)])
     (tmp_path / "file").write_text("old")
+    for place in ("file/new", "file/a/new"):
+        with pytest.raises(ConfigurationError, match="of --output .*: .*/file is not a folder"):
+            commands.main(["translate", "--model", "nowhere", "--output", str(tmp_path / place)])
     (tmp_path / "link").symlink_to("file")
     args = given(output=tmp_path / "link")
     _lines.check_files(args)

@@ -499,6 +499,10 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     [
         (["{data}x", "{run}"], "DATA .*x: no such folder"),
         (["{data}", "{run}x"], "runx: no such folder; RUN is the --save-dir"),
+        (
+            ["{data}", "{run}/checkpoint_last.pt"],
+            "is a file, but RUN is a folder: give .*run, and for .* --checkpoint checkpoint_last",
+        ),
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint; train first"),

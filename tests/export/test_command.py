@@ -215,6 +215,10 @@ def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepare
     assert "--shortlist needs sil-thot" in refused(out, run, "--shortlist")
     out.mkdir()
     assert refused(out, run) == f"--out {out} already exists: give a new folder"
+    (out / "file").touch()
+    told = f"--out {out}/file/new/folder: {out}/file is not a folder that you can write to"
+    with pytest.raises(ConfigurationError, match=told):
+        run_command(run, "--out", out / "file" / "new" / "folder")
 
 
 @pytest.mark.usefixtures("without_building")

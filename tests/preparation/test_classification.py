@@ -131,7 +131,9 @@ def test_lines_that_cannot_be_used_are_named(tmp_path):
     [
         ("a\tx\na\ty\n", "a\tx\n", "all texts of train have the label a"),
         ("a\tx\nb\ty\n", "c\tx\n", "valid has 1 label.s. that train does not have, such as c"),
-        ("a\tx\nb\ty\n", "c x\n", "no document of valid can be used"),
+        ("a\tx\nb\ty\n", "c x\n", "no document of valid can be used: valid  valid.tsv:1  no tab"),
+        ("a\tx\nb\ty\n", "", "no document of valid can be used: there is no text"),
+        ("a x\na\ty\n", "b x\n", "no document of valid can be used: valid  valid.tsv:1  no tab"),
     ],
 )
 def test_labels_that_cannot_work_are_refused(tmp_path, train, valid, message):
@@ -207,7 +209,7 @@ def test_imdb_is_the_same_from_the_archive_and_the_folder(tmp_path):
     assert first == second
     review = tmp_path / "aclImdb/train/pos/3_9.txt"
     review.write_text(review.read_text().swapcase())  # of equal length
-    with pytest.raises(ConfigurationError, match="was prepared with other settings .inputs was"):
+    with pytest.raises(ConfigurationError, match="was prepared with other settings .inputs was d"):
         run(folder, "--imdb", source, "--words", "--workers", 1)
     assert [len(first[split]) for split in ("train", "valid", "test")] == [36, 4, 40]
     assert ("Film 3 is dull. Really<br />so.", ("neg",)) in first["train"]

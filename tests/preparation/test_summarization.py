@@ -323,6 +323,9 @@ def test_bad_input_is_one_clear_error(tmp_path):
     (tmp_path / "valid.source").unlink()
     with pytest.raises(ConfigurationError, match="valid.source does not exist"):
         run(tmp_path)
+    (tmp_path / "valid").write_text("{}\n")
+    with pytest.raises(ConfigurationError, match="valid is a file, so JSON lines, but .*train is"):
+        run(tmp_path)
     for split in SIZES:
         (tmp_path / split).write_text('{"article": "a", "summary": "b"}\n')
     with pytest.raises(ConfigurationError, match="no field 'highlights': .*article, summary"):

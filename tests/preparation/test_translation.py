@@ -165,7 +165,7 @@ def test_changed_text_is_not_taken_for_what_was_prepared(run, corpus):
     run(*given)
     run(*given)
     write(corpus / "valid.en", ["Other text."] * 5)
-    with pytest.raises(ConfigurationError, match="prepared with other settings .inputs was"):
+    with pytest.raises(ConfigurationError, match="settings .inputs was different in valid.en"):
         run(*given)
 
 
@@ -179,6 +179,8 @@ def test_a_vocabulary_that_does_not_fit_the_text(run, corpus, tmp_path):
     given = ["--train", corpus / "train", "--valid", corpus / "valid"]
     with pytest.raises(ConfigurationError, match="--vocab-size 9 does not fit this text") as error:
         run(*given, "--vocab-size", 9)
+    with pytest.raises(ConfigurationError, match="--vocab-size 1 .*: give another number, such as"):
+        run(*given, "--vocab-size", 1)
     (right,) = re.findall(r"give at least (\d+), as each character", str(error.value))
     run(*given, "--vocab-size", right)
     for kind in ("bpe", "sentencepiece"):

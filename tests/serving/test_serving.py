@@ -386,7 +386,7 @@ def change_config(folder, **values):
         (lambda folder: shutil.rmtree(folder), "config.json cannot be read"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
         (lambda folder: change_config(folder, format=99), "format 99, but this release reads 1"),
-        (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing"),
+        (lambda folder: (folder / "encoder.onnx").unlink(), "onnx is missing: copy or export"),
         (damage_graph, "decoder.onnx is damaged"),
         (damage_and_sign, "decoder.onnx cannot be loaded"),
         (lambda folder: change_config(folder, files=[]), "config.json has no valid files"),
@@ -459,6 +459,13 @@ def test_bad_text_processing_is_told_in_one_line(tmp_path, exported, damage, tol
     with pytest.raises(ConfigurationError, match=told) as error:
         Translator(folder)
     assert str(error.value).isprintable() and str(folder) in str(error.value)
+
+
+def test_a_file_of_an_export_names_its_folder(exported):
+    for name in ("encoder.onnx", "config.json"):
+        told = f"{name} is a file of an exported model: give its folder, {exported.folder}"
+        with pytest.raises(ConfigurationError, match=told):
+            Translator(exported.folder / name)
 
 
 def test_halves_of_surrogate_pairs_are_refused(exported):

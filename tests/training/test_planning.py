@@ -173,6 +173,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--max-update", "9"], "--max-update 9: options for fairseq-train come after --$"),
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
+        (["--save-dir", "/dev/null/x"], "--save-dir /dev/null/x: /dev/null is not a folder that"),
         (["--precision", "bf16", "--", "--fp16"], "--precision bf16 and --fp16, which the recipe"),
         (["--", "--share-all-embeddings"], "--share-all-embeddings needs one dictionary"),
         (["--", "--log-format", "json"], "--log-format json: this command needs --log"),

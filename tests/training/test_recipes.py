@@ -260,7 +260,7 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
 @pytest.mark.parametrize(
     "file, text, message",
     [
-        ("some.args", "--lr '1", "--settings .*some.args cannot be read"),
+        ("some.args", "--lr '1", "--settings .*some.args cannot be read: .*: give a .yaml"),
         ("some.yaml", "a: [1", "some.yaml cannot be read"),
         ("some.yaml", "- 1", "some.yaml: give groups of options"),
         ("some.yaml", "lr: 5e-4", "some.yaml: lr is not a group of options"),
@@ -284,6 +284,11 @@ def test_files_that_cannot_be_used(tmp_path, file, text, message):
     with pytest.raises(ConfigurationError, match=message) as error:
         recipes.arguments([tmp_path / file])
     assert "\n" not in str(error.value)
+
+
+def test_a_folder_is_no_recipe(tmp_path):
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path} is a folder: give a recipe or sett"):
+        recipes.find(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["transformer_ftc", "fastformer_cnn_dm", "imdb"])
