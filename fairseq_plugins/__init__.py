@@ -30,7 +30,7 @@ __all__ = ["Classifier", "Summarizer", "Translator", "register"]
 PATCHES = (
     "criterions.auxiliary",
     "generation",
-    "known_to_compat",
+    "facts_for_compat",
     "models.loaded_optimizer",
     "tasks.bleu_of_valid",
     "training.kernel_choice",

@@ -1,4 +1,4 @@
-"""What an engine is: it runs a model, with torch or onnxruntime. `loading` makes one."""
+"""What an engine is: it runs a model, with torch or onnxruntime. `choose_engine` makes one."""
 
 import math
 import numbers

@@ -6,9 +6,9 @@ Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from fairseq_plugins.choose_engine import open_engine
 from fairseq_plugins.engine import Engine, Input, Place, Progress, search
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.loading import open_engine
 from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
 
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese
@@ -27,10 +27,10 @@ class Translator:
     """Translates lines with beam search. Several threads may share one.
 
     Args:
-        models, data: see `loading.open_engine`.
+        models, data: see `choose_engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
-        options: options of `loading.open_engine`, such as cpu=True, int8=True or threads=2, and of
+        options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of
             the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `engine.Options`.
 
     Attributes:
@@ -41,7 +41,7 @@ class Translator:
         lines_seen: how many lines were translated, also empty ones.
 
     Raises:
-        ConfigurationError: as `loading.open_engine`, or the model summarizes.
+        ConfigurationError: as `choose_engine.open_engine`, or the model summarizes.
     """
 
     def __init__(

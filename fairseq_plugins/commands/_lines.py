@@ -159,7 +159,7 @@ def in_processes(
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for `loading.open_engine` and for the search, from those of `add_options`."""
+    """The options for `open_engine` and for the search, from those of `add_options`."""
     names = (
         "data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen",
         "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",

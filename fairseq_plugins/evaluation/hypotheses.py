@@ -19,6 +19,7 @@ from fairseq import options, utils
 from fairseq.data import data_utils
 
 import fairseq_plugins
+from fairseq_plugins.choose_engine import open_engine
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.engine import Engine
 from fairseq_plugins.errors import ConfigurationError
@@ -30,7 +31,6 @@ from fairseq_plugins.generation.engine import (
     only_for_checkpoints,
     search_options,
 )
-from fairseq_plugins.loading import open_engine
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.summarizer import Summarizer

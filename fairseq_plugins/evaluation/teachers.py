@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from fairseq_plugins import trained_models
+from fairseq_plugins.choose_engine import find_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
 from fairseq_plugins.evaluation.request import EvaluationRequest, choose
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.loading import find_models
 from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
 from fairseq_plugins.serving.text import Output, sentences_of

@@ -25,7 +25,7 @@ from fairseq_plugins.prepared_folder import Prepared, dictionaries, stored_setti
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.text.units import TASK
-from fairseq_plugins.training import batches, precision, recipes, settings
+from fairseq_plugins.training import batch_size, precision, recipes, settings
 from fairseq_plugins.training.batches import Batch
 from fairseq_plugins.training.request import PLUGIN, Plan, TrainingRequest
 
@@ -111,7 +111,7 @@ def share_batch(
 
     def batch_of(processes: int) -> Batch:
         total = processes * request.nodes
-        batch = batches.share(whole, total, request.tokens_per_process)
+        batch = batch_size.share(whole, total, request.tokens_per_process)
         check_lengths(request, given, batch, whole, total)
         return batch
 
@@ -170,15 +170,15 @@ def check_lengths(
     longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given))
     kept = limits if is_translation(given) else None
     longest = longest_of([given.train_subset], cut, kept)
-    batches.check_longest(batch, whole, processes, limited, longest)
+    batch_size.check_longest(batch, whole, processes, limited, longest)
     if given.disable_validation:
         return
     kept = limits if given.skip_invalid_size_inputs_valid_test else None
     longest = longest_of(given.valid_subset.split(","), cut, kept)
     if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
-        batches.check_longest(batch, whole, processes, limited, longest)
+        batch_size.check_longest(batch, whole, processes, limited, longest)
     elif str(given.max_tokens_valid).isdigit():  # a string in fairseq's parser
-        batches.check_longest_of_valid(int(given.max_tokens_valid), longest)
+        batch_size.check_longest_of_valid(int(given.max_tokens_valid), longest)
 
 
 def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:

@@ -24,7 +24,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.run_folder import END, PER_UPDATE, TOKENS
-from fairseq_plugins.training.batches import Batch
+from fairseq_plugins.training.batch_size import Batch
 
 BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: duration, logging, what is kept and

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training.batches import Batch, share
+from fairseq_plugins.training.batch_size import Batch, share
 from tests.training.conftest import plan, value
 
 
