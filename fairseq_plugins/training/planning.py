@@ -26,7 +26,7 @@ from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.text.units import TASK
 from fairseq_plugins.training import batch_size, precision, recipes, settings
-from fairseq_plugins.training.batches import Batch
+from fairseq_plugins.training.batch_size import Batch
 from fairseq_plugins.training.request import PLUGIN, Plan, TrainingRequest
 
 LAB = PLUGIN / "lab"
