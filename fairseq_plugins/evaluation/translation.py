@@ -24,6 +24,10 @@ NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between wo
 _BY_CHARACTER = ("bo", "dz", "km", "lo", "my", "th")
 
 
+class MissingTokeniser(ConfigurationError):
+    """sacreBLEU's tokeniser for a language is not installed."""
+
+
 def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
     """sacreBLEU's BLEU with the tokeniser for a target language.
 
@@ -36,7 +40,7 @@ def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
         sentences: whether it scores single sentences, some with fewer than four words.
 
     Raises:
-        ConfigurationError: the tokeniser is not installed.
+        MissingTokeniser: the tokeniser is not installed.
     """
     code = two_letters(language)
     if code in _BY_CHARACTER:
@@ -44,7 +48,7 @@ def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
     try:
         return BLEU(lowercase=lowercase, trg_lang=code, effective_order=sentences)
     except RuntimeError:
-        raise ConfigurationError(
+        raise MissingTokeniser(
             f"BLEU of the language {language} needs a tokeniser: pip install 'sacrebleu[{code}]'"
         ) from None
 

@@ -94,8 +94,11 @@ def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> 
         split: the split, such as valid.
         target: the target language; None for that of the folder.
         tokenised: whether tokenised BLEU is wanted.
+
+    Raises:
+        MissingTokeniser: fairseq's BLEU would choose checkpoints badly, as 13a needs spaces.
     """
-    from fairseq_plugins.evaluation.translation import Translations
+    from fairseq_plugins.evaluation.translation import MissingTokeniser, Translations
 
     prepared = Prepared(data)
     settings = prepared.settings
@@ -106,6 +109,8 @@ def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> 
             raise ConfigurationError(f"{data} has both directions")
         test = Translations(prepared, split, target, split)
         scorer = Scorer(test, tokenised)
+    except MissingTokeniser:
+        raise
     except ConfigurationError as error:
         return Found(None, not_of_evaluate(split, str(error)))
     if tokenised and test.notes:

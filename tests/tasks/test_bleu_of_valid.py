@@ -10,10 +10,11 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
-from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluation import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.generation import copied
-from fairseq_plugins.tasks.bleu_of_valid import NAME, tell
+from fairseq_plugins.tasks.bleu_of_valid import NAME, find_scorer, tell
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
 SIZES = {"train": 60, "valid": 20}
@@ -180,6 +181,16 @@ def test_what_is_another_score_is_told_before_training(chinese, tmp_path):
         (line,) = tell(tmp_path / folder, given)
         assert "is fairseq's own (13a on joined subwords), not evaluate's: " in line
         assert reason in line and "\n" not in line
+
+
+def test_a_missing_tokeniser_is_told_before_training(chinese, tmp_path, monkeypatch):
+    def missing(**options):
+        raise RuntimeError("Chinese tokenization requires extra dependencies")
+
+    monkeypatch.setattr(translation, "BLEU", missing)
+    folder = shutil.copytree(chinese, tmp_path / "data")
+    with pytest.raises(ConfigurationError, match=r"the language zh needs .* 'sacrebleu\[zh\]'$"):
+        find_scorer(folder, "valid", None, False)
 
 
 FLAGS = [
