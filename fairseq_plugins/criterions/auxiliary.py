@@ -48,13 +48,10 @@ def add_auxiliary_losses(
     loss, sample_size, logging_output = output
     by_sentence = getattr(criterion, "sentence_avg", False)
     size = logging_output["ntokens"] if by_sentence else sample_size
-    model = inputs[0]
-    if not model.training:
-        return output
     values: list[float] = []
-    for module in model.modules():
+    for module in inputs[0].modules():
         value = module.take_balance() if isinstance(module, SwitchFeedForward) else None
-        if value is not None:  # None if LayerDrop skipped the layer
+        if value is not None:  # None in evaluation, and if LayerDrop skipped the layer
             loss = loss + size * module.balance * value
             values.append(float(value.detach()))
     if values:
