@@ -281,6 +281,15 @@ def test_a_regression_is_no_classifier(trained, monkeypatch):
         Classifier(trained, cpu=True)
 
 
+@pytest.mark.parametrize("method, expected", [("none", 3), ("truncate", 4)])
+def test_the_end_of_a_text_needs_room_unless_long_texts_lose_it(method, expected):
+    cfg = SimpleNamespace(num_classes=2, init_token=None, shorten_method=method)
+    labels = SimpleNamespace(symbols=["no", "yes"], nspecial=0)
+    task = SimpleNamespace(cfg=cfg, label_dictionary=labels, max_positions=lambda: 4)
+    model = torch.nn.Linear(1, 1)
+    assert engine.TrainedClassifier("fake", None, model, task, cpu=True).max_source == expected
+
+
 def test_a_text_as_long_as_the_limit_is_not_cut():
     fake = SimpleNamespace(
         name="fake", folder=None, labels=["no", "yes"], start=None, max_source=3, max_positions=4,

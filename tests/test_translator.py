@@ -190,6 +190,19 @@ def test_a_translation_that_does_not_end_is_told(model):
     assert translator.cut_off == [2, 3]
 
 
+def test_a_translation_that_ends_at_the_limit_is_whole(model, monkeypatch):
+    translator = Translator([model], cpu=True)
+
+    def lengths():
+        """With the end symbol where there is one, and whether there is."""
+        found = [output for (output,) in translator.candidates(SENTENCES, 1)]
+        return [(len(o.pieces.split()) + o.complete, o.complete) for o in found]
+
+    longest = min(length for length, complete in lengths() if complete)
+    monkeypatch.setattr(translator, "max_length", lambda length: longest)
+    assert (longest, True) in lengths() and (longest, False) in lengths()
+
+
 def test_several_models_and_the_reverse_direction(translate, folder, model, run_train, train_args):
     once = translate("Eins zwei.\n")[0]
     assert translate("Eins zwei.\n", "--model", model, model / "checkpoint_last.pt")[0] == once

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -19,6 +20,7 @@ from fairseq_plugins.commands import distill
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, teachers
+from fairseq_plugins.evaluation.teachers import Written
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import Prepared, digests_of_words
@@ -152,6 +154,8 @@ def test_the_report_counts_as_by_hand(kept, run, whole, capsys):
     distilled(data, run, "--out", whole)  # again: it is finished
     said = capsys.readouterr()
     assert content(whole) == before and not said.err and "\n".join(report) in said.out
+    with pytest.raises(ConfigurationError, match="was prepared with other settings .search "):
+        distilled(data, run, "--beam", 2, "--out", whole)
 
 
 def test_an_exported_teacher_writes_the_same(kept, run, small, tmp_path):
@@ -161,6 +165,8 @@ def test_an_exported_teacher_writes_the_same(kept, run, small, tmp_path):
     new = distilled(small, kept / "translation_bpe/export", *words, "--out", tmp_path / "onnx")
     ours, theirs = content(new), content(torch_new)
     assert {name for name in ours if ours[name] != theirs[name]} == {"report.txt"}
+    with pytest.raises(ConfigurationError, match="was prepared with other settings .nbest was 3"):
+        distilled(small, run, *words[:-1], 2, "--out", tmp_path / "torch")
 
 
 def test_the_nearest_of_the_best_is_kept(run, small, translator, tmp_path):
@@ -179,6 +185,60 @@ def test_the_nearest_of_the_best_is_kept(run, small, translator, tmp_path):
     score = BLEU().corpus_score(expected, [english]).score
     report = (new / "report.txt").read_text("utf-8")
     assert f"BLEU of these {score:.2f}" in report and f"1: {ranks.count(1)}, " in report
+
+
+def test_the_first_of_equally_near_texts_without_problems_is_kept(small):
+    """What is told of the best text, and of the kept one, or of the reference if none is kept."""
+    pairs = distillation.Pairs(Prepared(small), ("de", "en"))
+    texts = [
+        Written("the dog runs here quickly", teachers.CUT_OFF),
+        Written("a cat sleeps today .", ""),
+        Written("the dog sleeps now .", ""),
+        Written("the dog sleeps now .", ""),
+    ]
+    reference = "the dog sleeps today."
+    verdict = pairs.judge(texts, reference)
+    assert verdict[:2] == (3, teachers.CUT_OFF)
+    for counts, text in (
+        (verdict.best, "the dog runs here quickly"),
+        (verdict.kept, "the dog sleeps now."),
+    ):
+        score = BLEU().corpus_score([text], [[reference]])
+        assert counts == distillation.parts_of_bleu(score)
+        assert distillation.bleu_from(counts) == pytest.approx(score.score) and score.score > 0
+    nothing = pairs.judge([Written("", teachers.EMPTY)], reference)
+    assert nothing[:2] == (0, teachers.EMPTY)
+    assert (nothing.best[:2], nothing.kept[:2]) == ([0, 5], [5, 5])
+
+
+@pytest.mark.parametrize("keep, problem", [("teacher", ""), ("both", teachers.EMPTY)])
+def test_an_original_for_which_nothing_was_written_stands_once(small, keep, problem):
+    pairs = distillation.Pairs(Prepared(small), ("de", "en"))
+    request = distillation.DistillationRequest(small, keep)
+    row = distillation.Row("teacher", 1, ("a",), ("b",), [Written("", teachers.EMPTY)])
+    steps_of = SimpleNamespace(kind=pairs, request=request)
+    found, _ = distillation._Distillation._finished(steps_of, row)
+    assert (found.origin, found.target, found.problem) == ("original", ("b",), problem)
+
+
+def test_summaries_are_compared_without_boundaries(kept):
+    documents = distillation.Documents(Prepared(kept / "summarization/data"), ("source", "target"))
+    verdict = documents.judge([Written("It fell. <q> It rose.", "")], "It fell. <q> It rose.")
+    assert verdict.kept[:2] == [6, 6]
+    for pair, expected in ((("a", "\u200b"), "empty side"), (("a", "b"), None)):
+        assert documents.reason_against(*((text,) for text in pair)) == expected
+
+
+def test_a_tag_takes_the_place_of_a_piece(tmp_path):
+    """Of as many as the model reads, with the end."""
+    (tmp_path / "pieces").mkdir()
+    path = tmp_path / "pieces/train.de"
+    path.write_text("a b c d e\na b c d e\n")
+    kind = SimpleNamespace(cut=lambda *given: None, pieces="pieces", source="de")
+    kind.settings = SimpleNamespace(max_source=4)
+    self = SimpleNamespace(kind=kind, folder=tmp_path, workers=1, tag="T")
+    distillation._Distillation._cut(self, 1)
+    assert lines_of(path) == ["a b c d e", "T a b"]
 
 
 @pytest.fixture
@@ -254,6 +314,10 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
     assert "Train has 52 pairs" in report and f"begin with {tag}" in report
     assert "3 lines were left out\n" in report and "2  empty side" in report
     assert "1  more than 175 words" in report
+    with pytest.raises(
+        ConfigurationError, match="was prepared with other settings .tag was .madeup"
+    ):
+        distilled(small, *words, "--no-tag", "--out", new)
 
 
 def test_a_student_trains_on_all_of_it(everything, small, run_train, train_args, tmp_path):

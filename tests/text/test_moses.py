@@ -46,6 +46,7 @@ def test_characters_that_split_lines_elsewhere_are_spaces():
     line = "a\u2028b\x85c\u00a0 d\r"
     for tokenizer in ("moses", "none"):
         assert Tokenisation("de", tokenizer, lowercase=False)(line) == "a b c d"
+        assert Tokenisation("de", tokenizer, lowercase=True)(line.upper()) == "a b c d"
 
 
 @pytest.mark.parametrize(

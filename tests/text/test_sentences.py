@@ -38,6 +38,7 @@ def test_boundary_touching_words_as_pieces_joined_have_it():
         ("It fell. It rose.", ["It fell.", "It rose."]),
         ("It fell! Why? Nobody knows", ["It fell!", "Why?", "Nobody knows"]),
         ('He said "no." She left.', ['He said "no."', "She left."]),
+        ("He said \u2019no.\u2019 She left.", ["He said \u2019no.\u2019", "She left."]),
         ("(CNN)U.S. President Obama spoke. He", ["(CNN)U.S. President Obama spoke.", "He"]),
         ("It is No. 1. She said no. He left.", ["It is No. 1.", "She said no.", "He left."]),
         ("Mr. Smith met Dr. J. Jones Jr. Monday.", ["Mr. Smith met Dr. J. Jones Jr. Monday."]),
