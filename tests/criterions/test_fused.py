@@ -146,6 +146,17 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
         leaf.requires_grad_(True)
 
 
+def test_validation_computes_no_gradients(monkeypatch):
+    (x, weight, b), target = make_problem()
+    kind, asked = chunked_projection._Gradients, []
+    monkeypatch.setattr(
+        chunked_projection, "_Gradients", lambda *given: asked.append(given[0]) or kind(*given)
+    )
+    with torch.no_grad():
+        smoothed_cross_entropy(x, target, weight, b, 0.2, 3)
+    assert asked == [[False] * 4]
+
+
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(chunk):
     """As padding in a recorded step, whose rows are finite numbers."""

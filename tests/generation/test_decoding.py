@@ -161,6 +161,10 @@ def test_a_bf16_model_searches_in_bf16(build, build_generator, make_sample):
     expected = build_generator([model], False).generate([model], sample)
     best = [[h[0]["tokens"].tolist() for h in some] for some in (found, expected)]
     assert sum(a == b for a, b in zip(*best)) >= len(LENGTHS) - 1
+    aligned = build_generator([model], True, print_alignment="hard")
+    encoded = aligned.model.forward_encoder(sample["net_input"])
+    tokens = torch.full((5 * len(LENGTHS), 1), 2)
+    assert aligned.model.forward_decoder(tokens, encoded, [{}])[1].dtype == torch.float32
 
 
 def test_the_source_is_projected_once_a_sentence(build_generator, model, make_sample):
@@ -260,11 +264,11 @@ def test_grouped_search_is_beam_search(dictionary, monkeypatch):
     monkeypatch.setattr(grouped_top_k, "GROUP", 64)
     generator = torch.Generator().manual_seed(1)
     plain, grouped = search.BeamSearch(dictionary), GroupedBeamSearch(dictionary)
-    for vocabulary, beam in ((640, 5), (701, 5), (6344, 4), (1000, 1), (100, 5)):
+    for vocabulary, beam in ((640, 5), (701, 5), (6344, 4), (1000, 1), (100, 5), (9, 5)):
         lprobs = torch.randn(3, beam, vocabulary, generator=generator).log_softmax(dim=-1)
         lprobs[:, :, 1] = -float("inf")
         # the best ones in one group, and in what is left over
-        lprobs[0, 0, :: vocabulary // 64] += 9
+        lprobs[0, 0, :: vocabulary // 64 or 2] += 9
         lprobs[1, :, -7:] += 9
         scores = torch.randn(3, beam, 2, generator=generator)
         for step in (0, 2):

@@ -178,12 +178,19 @@ def test_recorded_steps_find_the_same(
             super().replay()
 
     monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Counted)
+    steps, results = [], search_in_steps._Log.results
+    monkeypatch.setattr(
+        search_in_steps._Log,
+        "results",
+        lambda self, generator: steps.append(self.used) or results(self, generator),
+    )
     sample = make_sample(LENGTHS)
     generator = build_generator(models[name], True, **options)
     expected = generator.generate(models[name], sample)
     assert not replays
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_close(generator.generate(models[name], sample), expected)
+    assert steps[0] == steps[1]
     recorded = name != "fairseq" and "no_repeat_ngram_size" not in options
     longest = max(len(h["tokens"]) for some in expected for h in some)
     assert bool(replays) == (recorded and longest > 2)
@@ -194,7 +201,7 @@ def test_recorded_steps_find_the_same(
 def test_steps_with_a_prefix_are_not_recorded(build_generator, models, make_sample, monkeypatch):
     sample = make_sample(LENGTHS)
     generator = build_generator(models["ftc"], True)
-    words = {"prefix_tokens": torch.tensor([[7, 8, 9, 10, 11]] * 4)}
+    words = {"prefix_tokens": torch.arange(7, 17).expand(4, -1)}
     expected = generator.generate(models["ftc"], sample, **words)
     monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Tape)
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")

@@ -133,6 +133,8 @@ def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample)
     outputs = [model.encoder(tokens)["encoder_out"][0] for _ in range(30)]
     assert all(out.shape == (7, 3, 24) and torch.isfinite(out).all() for out in outputs)
     assert any(not torch.equal(outputs[0], out) for out in outputs), "nothing was ever dropped"
+    outputs = [model.eval().encoder(tokens)["encoder_out"][0] for _ in range(9)]
+    assert all(torch.equal(outputs[0], out) for out in outputs)
 
 
 def test_pruned_to_some_of_its_layers(parse, tiny_words, make_sample):
