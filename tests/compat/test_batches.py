@@ -211,6 +211,16 @@ def test_an_epoch_goes_on_with_other_processes(before, after, done):
     assert sorted(set(read)) == list(range(26)) and len(read) == 26 + again
 
 
+def test_what_is_not_to_be_shuffled_stays_in_order():
+    dataset, numbers = Numbers(), [[number] for number in range(20)]
+    iterator = EpochBatchIterator(
+        *(dataset, dataset.collater, numbers),
+        **{"buffer_size": 0, "seed": 1, "disable_shuffling": True, "reuse_dataloader": True},
+    )
+    first, second = (list(iterator.next_epoch_itr(shuffle=True)) for _ in range(2))
+    assert first == second == numbers
+
+
 def test_other_data_may_begin_an_epoch_and_not_go_on_in_one():
     dataset = Numbers()
     iterator = EpochBatchIterator(dataset, dataset.collater, [[0], [1]], buffer_size=0)

@@ -4,7 +4,9 @@ import copy
 
 import pytest
 import torch
-from fairseq.optim import AMPOptimizer, amp_optimizer
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim import AMPOptimizer, MemoryEfficientFP16Optimizer, amp_optimizer
 from omegaconf import OmegaConf
 
 from fairseq_plugins import compat
@@ -103,3 +105,29 @@ def test_a_state_of_fairseqs_begins_with_the_first_scale(make):
     other, _ = make("adam", amp_init_scale=32)
     other.load_state_dict(state)
     assert other.scaler.get_scale() == 32
+
+
+def test_every_counter_of_fp16_is_restored():
+    words = [
+        "data",
+        "--memory-efficient-fp16",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.1",
+        "--arch",
+        "transformer",
+    ]
+    parsed = options.parse_args_and_arch(options.get_training_parser(), words)
+    cfg = convert_namespace_to_omegaconf(parsed)
+    first, resumed = (
+        MemoryEfficientFP16Optimizer.build_optimizer(
+            cfg, [torch.nn.Parameter(torch.ones(2).half())]
+        )
+        for _ in range(2)
+    )
+    for number, name in enumerate(vars(first.scaler)):
+        if name.startswith("_"):
+            setattr(first.scaler, name, 3 + number)
+    resumed.load_state_dict(first.state_dict())
+    assert vars(resumed.scaler) == vars(first.scaler)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairseq_plugins import files
-from fairseq_plugins.compat import one_training
+from fairseq_plugins.compat import one_training, resumed_options
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -105,6 +105,20 @@ def test_another_optimizer_or_criterion(refused):
 )
 def test_an_altered_state_of_the_optimizer(refused, change, told):
     assert re.search(told, refused(lambda state: change(state["last_optimizer_state"])))
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [{"momentum_buffer": None}, {"momentum_buffer": torch.ones(2, 3)}],
+        [{"exp_avg_sq": torch.ones(2, 3)}, {"exp_avg_sq_row": 0, "exp_avg_sq_col": 0}],
+    ],
+)
+def test_states_that_differ_by_parameter(states):
+    """SGD's without momentum, as older releases of torch stored it; Adafactor's halves."""
+    groups = [{"params": [torch.ones(2, 3)] * 2}]
+    saved = {"param_groups": [{"params": [0, 1]}], "state": dict(enumerate(states))}
+    resumed_options._check_state(groups, saved)
 
 
 def test_parameters_without_a_state_are_told(begun, run_train, tmp_path):

@@ -176,14 +176,14 @@ def test_what_follows_an_update_is_what_fairseq_does(tmp_path, toy_data, run_tra
                 toy_data.bin,
                 *train_args,
                 "--max-tokens",
-                100,
+                200,
                 "--max-epoch",
                 5,
                 "--save-interval",
                 2,
             ],
             *["--validate-interval", 3, "--validate-interval-updates", 4, "--save-dir", tmp_path],
-            *["--save-interval-updates", 6, "--validate-after-updates", 5, "--max-update", 33],
+            *["--save-interval-updates", 6, "--validate-after-updates", 8, "--max-update", 33],
             *["--log-format", "simple"],
         ).output
     assert [n for n, text in told.items() if text] == [at[1] for at in validations(log)]

@@ -103,9 +103,9 @@ def test_a_finished_training_stays_as_it_is(limit, reason, corpus, train_args, t
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept):
-    """Some tasks of fairseq load a shard for each epoch, and none twice."""
+@pytest.mark.parametrize("kept, rebuilt", [(True, False), (False, False), (True, True)])
+def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept, rebuilt):
+    """Some tasks of fairseq load a shard for each epoch, and none twice; or batches anew."""
     calls = []
 
     class Data:
@@ -116,7 +116,11 @@ def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept):
 
     class Trainer:
         cfg = SimpleNamespace(dataset=SimpleNamespace(train_subset="train"))
-        task = SimpleNamespace(cfg=None, dataset=lambda name: data, dataset_to_epoch_iter={})
+        task = SimpleNamespace(
+            cfg=SimpleNamespace(rebuild_batches=rebuilt),
+            dataset=lambda name: data,
+            dataset_to_epoch_iter={},
+        )
 
         def get_train_iterator(self, epoch, combine=True, load_dataset=True):
             calls.append((epoch, load_dataset))
@@ -128,7 +132,51 @@ def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept):
     monkeypatch.setattr(resuming, "Trainer", Trainer)
     resuming.keep_the_batches_of_the_first_epoch()
     assert Trainer().get_train_iterator(3).epoch == 3
-    assert calls == ([(3, True), (1, False), 3] if kept else [(3, True)])
+    assert calls == ([(3, True), (1, False), 3] if kept and not rebuilt else [(3, True)])
+
+
+@pytest.mark.parametrize("reset", ["", "reset_meters", "reset_lr_scheduler"])
+def test_what_is_reset_is_not_restored(monkeypatch, reset):
+    """After an epoch, whose checkpoint was written before the scheduler saw its loss."""
+    state = {"train_iterator": {"epoch": 3, "iterations_in_epoch": 0}, "val_loss": 1.5}
+    fairseqs = SimpleNamespace(load_checkpoint=lambda *given: ({**state, **stored}, None))
+    stored, counters, seen = {resuming.EARLY_STOPPING: {"num_runs": 2}}, {}, []
+    monkeypatch.setattr(resuming, "checkpoint_utils", fairseqs)
+    monkeypatch.setattr(resuming, "Trainer", SimpleNamespace(save_checkpoint=lambda: None))
+    monkeypatch.setattr(resuming, "_in_save_dir", lambda *given: True)
+    monkeypatch.setattr(resuming, "patience", lambda: counters)
+    resuming.remember_validations()
+    cfg = SimpleNamespace(reset_meters=False, reset_lr_scheduler=False, patience=0)
+    vars(cfg).update({reset: True} if reset else {})
+    trainer = SimpleNamespace(checkpoint_suffix="", get_num_updates=lambda: 9)
+    trainer.lr_step = lambda *given: seen.append(given)
+    fairseqs.load_checkpoint(cfg, trainer)
+    assert counters == ({} if reset == "reset_meters" else {"num_runs": 2})
+    assert seen == ([] if reset == "reset_lr_scheduler" else [(2, 1.5)])
+
+
+def test_a_number_that_the_model_no_longer_holds_is_not_restored():
+    """As after averaging: what the model holds counts, not its former copy in float32."""
+
+    class Half:
+        def __init__(self, values):
+            self.fp16_params = [torch.nn.Parameter(torch.tensor(values).bfloat16())]
+            self.fp32_params = [torch.nn.Parameter(torch.tensor(values))]
+
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            """fairseq's copies are the model's numbers."""
+            self.fp32_params[0].data.copy_(self.fp16_params[0])
+
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(resuming, "HalfOptimizer", Half)
+        resuming.keep_parameters_in_float32()
+    exact = 1.0009765625  # rounded, 1
+    resumed = Half([exact, 2.0])
+    resumed.load_state_dict(Half([exact, exact]).state_dict())
+    assert resumed.fp32_params[0].tolist() == [exact, 2.0]
 
 
 def test_a_plateau_counts_across_runs():

@@ -16,6 +16,7 @@ from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.optim.adam import Adam
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq.optim.fp16_optimizer import FP16Optimizer
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from torch.nn import functional
 
@@ -245,6 +246,26 @@ def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     once = step.flat.gradient.clone()
     step(rows)
     assert_close(step.flat.gradient, 2 * once, "gradients add up", 1e-12)
+
+
+def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, monkeypatch):
+    options = mock.Mock(model_parallel_size=1, ddp_backend="pytorch_ddp", zero_sharding="none")
+    for name in ("amp", "memory_efficient_fp16", "memory_efficient_bf16"):
+        setattr(options, name, False)
+    options.pipeline_model_parallel = options.use_bmuf = options.num_batch_buckets = False
+    sections = ("common", "distributed_training", "optimization", "task")
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(**dict.fromkeys(sections, options)),
+        device=torch.device("cpu"),
+        quantizer=None,
+        task=object.__new__(FairseqTask),
+        get_criterion=lambda: LabelSmoothedCrossEntropyRDrop(TASK, False, 0.1),
+        get_model=lambda: build_joined(*COPIES.split()),
+    )
+    monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+    assert "the divergence of two mixtures needs" in recorded_step.find_obstacle(trainer)
+    trainer.get_criterion = lambda: LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    assert recorded_step.find_obstacle(trainer) == ""
 
 
 # --- layout ---
