@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_plugins.errors import ConfigurationError, show_configuration_errors_in_one_line
 from fairseq_plugins.importing import watch_imports
+from fairseq_plugins.version import __version__
 
 if TYPE_CHECKING:
     from fairseq_plugins.classifier import Classifier
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fairseq_plugins.translator import Translator
 
 SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a program
-__all__ = ["Classifier", "Summarizer", "Translator", "register"]
+__all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
 # modules that change fairseq, each with its `install`
 PATCHES = (
     "criterions.auxiliary",

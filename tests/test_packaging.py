@@ -129,16 +129,19 @@ def test_readme_installs_what_serving_needs():
     assert {name.replace("-", "_") for name in named.split()} == RUN_EXPORTS
 
 
-def test_the_package_prints_its_folder_and_nothing_else(tmp_path):
+@pytest.mark.parametrize(
+    "words, printed", [([], ROOT / "fairseq_plugins"), (["--version"], __version__)]
+)
+def test_the_package_prints_its_folder_or_version_and_nothing_else(words, printed, tmp_path):
     result = subprocess.run(
-        [sys.executable, "-m", "fairseq_plugins"],
+        [sys.executable, "-m", "fairseq_plugins", *words],
         cwd=str(tmp_path),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=1200,
     )
-    assert (result.stdout, result.stderr) == (str(ROOT / "fairseq_plugins") + "\n", "")
+    assert (result.stdout, result.stderr) == (f"{printed}\n", "")
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: path.stem)

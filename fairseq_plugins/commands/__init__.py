@@ -30,7 +30,8 @@ TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpor
 RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
-Without a command: print the folder for fairseq's --user-dir. COMMAND -h shows its options.
+Without a command: print the folder for fairseq's --user-dir; --version: print the version. COMMAND -h
+shows its options.
 """
 
 
@@ -111,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = words[0]
     if name in ("-h", "--help"):
         _print_help(found)
+        return 0
+    if name == "--version":
+        print(fairseq_plugins.__version__)
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
