@@ -30,8 +30,8 @@ TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpor
 RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}
 USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
 
-Without a command: print the folder for fairseq's --user-dir; --version: print the version. COMMAND -h
-shows its options.
+Without a command: print the folder for fairseq's --user-dir. --version prints the version.
+COMMAND -h shows its options.
 """
 
 
