@@ -15,7 +15,7 @@ from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.text.languages import is_unspaced, two_letters
+from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank
 
@@ -42,7 +42,7 @@ def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
     Raises:
         MissingTokeniser: the tokeniser is not installed.
     """
-    code = two_letters(language)
+    code = scored_as(language)
     if code in _BY_CHARACTER:
         return BLEU(lowercase=lowercase, tokenize="char", effective_order=sentences)
     try:
@@ -100,7 +100,7 @@ class Translations(Generated):
         self.files = [*files_of_pair(prepared, split, text, option), raw, tokenised]
         self._subwords = prepared.subwords
         self.language = target
-        self._moses, self._undo = Moses(two_letters(target)), settings.tokenise(target).undo
+        self._moses, self._undo = Moses(scored_as(target)), settings.tokenise(target).undo
         self._tokenised_before = settings.tokenised_before
         self._untokenised = settings.tokenizer == "none" and not self._tokenised_before
         plain = list(read_lines(raw))

@@ -37,7 +37,7 @@ from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, needed_files
 from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.languages import scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank, separate_sentences
@@ -199,7 +199,7 @@ class Pairs:
                 )
         self._bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
         before = self.settings.tokenised_before
-        self._moses = Moses(two_letters(self.target)) if before else None
+        self._moses = Moses(scored_as(self.target)) if before else None
 
     def signature(self) -> str:
         """How BLEU of all sentences was computed."""

@@ -9,18 +9,18 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# ISO 639-2 and 639-3 codes of the languages for which Moses, sacreBLEU or scores have rules, and
-# the countries' jp and cn, which many take for codes
+# ISO 639-2 and 639-3 codes of the languages for which Moses, sacreBLEU or scores have rules
 _THREE_LETTERS = {
     "as": "asm", "bn": "ben", "bo": "bod tib", "ca": "cat", "cs": "ces cze", "de": "deu ger",
     "dz": "dzo", "el": "ell gre", "en": "eng", "es": "spa", "et": "est ekk", "fi": "fin",
     "fr": "fra fre", "ga": "gle", "gu": "guj", "hi": "hin", "hu": "hun", "is": "isl ice",
-    "it": "ita", "ja": "jpn jp", "km": "khm", "kn": "kan", "ko": "kor", "lo": "lao", "lt": "lit",
+    "it": "ita", "ja": "jpn", "km": "khm", "kn": "kan", "ko": "kor", "lo": "lao", "lt": "lit",
     "lv": "lav lvs", "ml": "mal", "mni": "mni", "mr": "mar", "my": "mya bur", "nl": "nld dut",
     "or": "ori ory", "pa": "pan", "pl": "pol", "pt": "por", "ro": "ron rum", "ru": "rus",
     "sk": "slk slo", "sl": "slv", "sv": "swe", "ta": "tam", "te": "tel", "th": "tha",
-    "zh": "zho chi cmn yue wuu lzh cn",
+    "zh": "zho chi cmn yue wuu lzh",
 }  # fmt: skip
+_OF_COUNTRIES = {"cn": "zh", "jp": "ja"}
 _TWO_LETTERS = {long: short for short, codes in _THREE_LETTERS.items() for long in codes.split()}
 
 
@@ -31,6 +31,15 @@ def two_letters(language: str) -> str:
     """
     code = language.split("_")[0].lower()
     return _TWO_LETTERS.get(code, code)
+
+
+def scored_as(language: str) -> str:
+    """`two_letters`, but zh and ja for cn and jp, which are countries and many take for languages.
+
+    Preparation does not read these two as languages, so its folders stay the same.
+    """
+    code = two_letters(language)
+    return _OF_COUNTRIES.get(code, code)
 
 
 _LETTERS = "\u0e00-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer

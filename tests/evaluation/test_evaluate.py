@@ -138,15 +138,17 @@ def test_scores_follow_from_their_definitions(prepare, options):
 
 def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
     test = Translations(prepare(), "test", "en")
-    for test.language in ("zh", "zh_CN", "ZH", "zho_Hans", "cmn"):
+    for test.language in ("zh", "zh_CN", "ZH", "zho_Hans", "cmn", "cn"):
         assert type(test.metrics()["BLEU"].tokenizer).__name__ == "TokenizerZh"
 
     def missing(**options):
         raise RuntimeError("Japanese tokenization requires extra dependencies")
 
     monkeypatch.setattr(translation, "BLEU", missing)
-    with pytest.raises(ConfigurationError, match=r"BLEU of the language ja needs .*sacrebleu\[ja"):
-        translation.bleu_of("ja", lowercase=False)
+    for code in ("ja", "jp"):
+        told = rf"BLEU of the language {code} needs .*sacrebleu\[ja"
+        with pytest.raises(ConfigurationError, match=told):
+            translation.bleu_of(code, lowercase=False)
 
 
 def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path):

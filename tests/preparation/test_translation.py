@@ -272,6 +272,15 @@ def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, englis
     assert earlier.tokenise(english)("We don't.") == "We don &apos; t ."
 
 
+def test_codes_of_countries_have_the_rules_of_earlier_releases(run, corpus):
+    for split in ("train", "valid"):
+        for code, country in (("fr", "jp"), ("en", "cn")):
+            shutil.copy(corpus / f"{split}.{code}", corpus / f"{split}.{country}")
+    given = ["--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe"]
+    folder = run(*given, "--source-lang", "jp", "--target-lang", "cn")
+    assert Prepared(folder).processing.moses_codes is None
+
+
 def test_text_without_spaces_tells_the_option(run, corpus, capsys):
     write(
         corpus / "train.fr", ["\u6211\u559c\u6b22\u5403\u82f9\u679c\u3002"] * 30 + ["\u597d"] * 10
