@@ -28,6 +28,14 @@ def test_the_sparse_part_reaches_every_place():
     assert (changed.mean(dim=0) - 0.3).abs().max() < 5 * (0.3 * 0.7 / 2000) ** 0.5
 
 
+def test_every_place_is_kept_with_the_given_probability():
+    """The last byte of each draw too, in an integer that is used in part."""
+    torch.manual_seed(6)
+    like = torch.empty(1001)
+    places = torch.stack([draw_kept(like, 0.7) for _ in range(4000)]).mean(dim=0)
+    assert (places - 0.7).abs().max() < 5 * (0.7 * 0.3 / 4000) ** 0.5
+
+
 @pytest.mark.parametrize("keep", [0.9999, 0.995, 0.99, 0.9, 0.7, 0.3, 0.199, 0.01])
 def test_the_sparse_part_is_sparse_and_exact(keep, monkeypatch):
     """Whatever is asked for: it costs more than torch's dropout where its events are many."""
