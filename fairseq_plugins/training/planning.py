@@ -351,7 +351,8 @@ def plan(request: TrainingRequest) -> Plan:
 
     run = request.run
     save_dir = run.folder
-    check_can_hold("--save-dir", save_dir)
+    if not request.dry_run:
+        check_can_hold("--save-dir", save_dir)
     check_path("--save-dir", save_dir)  # for paths fairseq-generate cannot read
     before = run.stored(PRECISION)
     finished = run.reached(settings.end_of(given))

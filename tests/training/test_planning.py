@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins import cpu
+from fairseq_plugins import cpu, files
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
@@ -184,6 +185,14 @@ def test_bad_options(monkeypatch, toy_data, words, message):
     gpus(monkeypatch, 2)
     with pytest.raises(ConfigurationError, match=message):
         plan(toy_data.bin, *words)
+
+
+def test_a_dry_run_needs_no_folder_to_write_to(monkeypatch, toy_data):
+    monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
+    words = ["--save-dir", "new", "--cpu"]
+    with pytest.raises(ConfigurationError, match="--save-dir new: .* not a folder that you can"):
+        plan(toy_data.bin, *words)
+    assert plan(toy_data.bin, *words, "--dry-run").save_dir == Path("new")
 
 
 def test_data_of_another_task_are_refused(tmp_path):
