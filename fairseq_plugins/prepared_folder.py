@@ -60,7 +60,9 @@ class Prepared:
             record = self.folder / RECORD
             reason = str(error) if record.is_file() else "it is missing"
             if isinstance(error, KeyError) and self.settings:
-                reason = f"it has no {error.args[0]}, as it is for {self.task}"
+                reason = f"it has no {error.args[0]}"
+                if self.task not in ("translation", "summarization"):
+                    reason += f", as it is for {self.task}"
             raise ConfigurationError(
                 f"{record} cannot be used ({reason}): the prepare-* commands write "
                 "it, to define how text is tokenised; give a folder that they prepared"

@@ -31,6 +31,14 @@ def test_a_folder_of_labels_is_not_for_text_with_two_sides(tmp_path):
         _ = Prepared(tmp_path).processing
 
 
+@pytest.mark.parametrize("more", [{}, {"boundary": "<q>"}])
+def test_a_record_that_lacks_a_setting_of_its_task_is_damaged(tmp_path, more):
+    settings = {"source_lang": "de", "target_lang": "en", "tokenizer": "none", "lowercase": False}
+    (tmp_path / RECORD).write_text(json.dumps({"settings": settings | more}))
+    with pytest.raises(ConfigurationError, match=r"cannot be used \(it has no subword\): "):
+        _ = Prepared(tmp_path).processing
+
+
 def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):
     settings = {"source_lang": "de", "target_lang": "en", "tokenizer": "none", "lowercase": False}
     record = {"settings": {**settings, "subword": "bpe"}}
