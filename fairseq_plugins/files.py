@@ -115,8 +115,8 @@ def count_lines_of(file: IO[bytes]) -> int:
 def in_groups(lines: Iterable[T], most: int, size: int) -> Iterator[list[T]]:
     """Lines in groups: a group ends when it has `most` lines, or at least `size` characters.
 
-    A line may be text, bytes, or a tuple of these and others, which have no characters. It is not
-    kept waiting for the next one.
+    A line may be text, bytes, or a tuple or list of these and others, which have no characters. It
+    is not kept waiting for the next one.
     """
     group: list[T] = []
     characters = 0
@@ -131,7 +131,7 @@ def in_groups(lines: Iterable[T], most: int, size: int) -> Iterator[list[T]]:
 
 
 def _characters(line: Any) -> int:
-    if isinstance(line, tuple):
+    if isinstance(line, (tuple, list)):
         return sum(map(_characters, line))
     return len(line) if isinstance(line, (str, bytes)) else 0
 

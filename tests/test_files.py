@@ -127,7 +127,7 @@ def test_a_file_of_our_own_is_neither_emptied_nor_followed(what, tmp_path):
 
 
 def test_groups_are_limited_by_lines_and_characters():
-    lines = ["x" * 9, ("x" * 30, None, 7), "a", b"b", "c", "d", "e"]
+    lines = ["x" * 9, ("", None, 7, [("x",)]), "a", b"b", "c", "d", "e"]
     assert list(in_groups(lines, 4, 10)) == [lines[:2], lines[2:6], lines[6:]]
 
 
