@@ -222,13 +222,15 @@ class Preparation:
 
 def _change(before: Any, now: Any) -> str:
     """How a setting differed, without the checksums of files."""
+    differ = []
     if isinstance(before, dict) and isinstance(now, dict):
         names = sorted(set(before) | set(now))
-        differ = (name for name in names if before.get(name) != now.get(name))
-        return f"different in {', '.join(differ)}"
-    if CHECKSUM.fullmatch(str(before)) and CHECKSUM.fullmatch(str(now)):
-        return "different"
-    return f"{json.dumps(before)}, not {json.dumps(now)}"
+        differ = [name for name in names if before.get(name) != now.get(name)]
+        before, now = ({name: each.get(name) for name in differ} for each in (before, now))
+    stored = json.dumps(before), json.dumps(now)
+    if all(map(CHECKSUM.search, stored)):
+        return "different" + (f" in {', '.join(differ)}" if differ else "")
+    return ", not ".join(stored)
 
 
 def _read(path: Path) -> dict[str, Any]:

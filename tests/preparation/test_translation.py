@@ -1,5 +1,6 @@
 """prepare-translation: any pair, any raw text."""
 
+import json
 import random
 import re
 import shutil
@@ -10,7 +11,7 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.cleaning import Limits
 from fairseq_plugins.preparation.translation import fits_one_dictionary
-from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.prepared_folder import RECORD, Prepared
 
 
 def write(path, lines):
@@ -165,12 +166,34 @@ def test_changed_text_is_not_taken_for_what_was_prepared(run, corpus):
     run(*given)
     run(*given)
     write(corpus / "valid.en", ["Other text."] * 5)
-    with pytest.raises(ConfigurationError, match="settings .inputs was different in valid.en"):
+    with pytest.raises(ConfigurationError, match=r"\(inputs was different in valid.en\)"):
         run(*given)
 
 
 def test_nothing_fit_to_train_on(run, corpus):
     write(corpus / "train.fr", [""] * 40)
+def test_a_setting_that_differs_is_shown(run, corpus):
+    """But for checksums; of several values, those that differ."""
+    for split in ("train", "valid"):
+        shutil.copy(corpus / f"{split}.en", corpus / f"{split}.eng")
+    given = ["--train", corpus / "train", "--valid", corpus / "valid", "--subword", "bpe"]
+    given += ["--target-lang", "eng"]
+    record = run(*given) / RECORD
+    stored = record.read_text()
+    for name, value, told in (
+        ("moses_codes", {"eng": "de"}, 'was {"eng": "de"}, not {"eng": "en"}'),
+        ("moses_codes", {"eng": "en", "fr": "fr"}, 'was {"fr": "fr"}, not {"fr": null}'),
+        ("inputs", ["0" * 64], "was different"),
+        ("max_words", 9, "was 9, not 175"),
+    ):
+        settings = json.loads(stored)
+        settings["settings"][name] = value
+        record.write_text(json.dumps(settings))
+        with pytest.raises(ConfigurationError) as error:
+            run(*given)
+        assert f"({name.replace('_', ' ')} {told}): choose" in str(error.value)
+
+
     with pytest.raises(ConfigurationError, match="all 40 training pairs .* 40 empty side"):
         run("--train", corpus / "train", "--valid", corpus / "valid")
 
