@@ -306,11 +306,13 @@ class LeftOut:
     Attributes:
         reasons: how many have each reason, which is the part of a problem before its colon.
         named: the first ones, as lines to show.
+        first: the first one of each split.
     """
 
     def __init__(self, file: IO[str]):
         self.file = file
         self.named: list[str] = []
+        self.first: dict[str, str] = {}
         self.reasons: dict[str, int] = Counter()
 
     def add(self, split: str, name: str, problem: str) -> None:
@@ -319,8 +321,10 @@ class LeftOut:
         reason = problem.partition(":")[0]
         self.reasons["not UTF-8" if reason.endswith("is not UTF-8") else reason] += 1
         self.file.write(f"{split}\t{name}\t{problem}\n")
+        line = f"{split}  {name}  {problem}"
+        self.first.setdefault(split, line)
         if len(self.named) < NAMES_SHOWN:
-            self.named.append(f"{split}  {name}  {problem}")
+            self.named.append(line)
 
     def tell(self, path: Path) -> None:
         """Print how many were left out, and the first ones; `path` has all."""
@@ -380,8 +384,7 @@ def write_documents(
             write[document.split]([*sides, name])
     for split, count in counts.items():
         if not count:
-            of_split = [line for line in left_out.named if line.startswith(f"{split} ")]
-            named = "".join((of_split or left_out.named)[:1])
+            named = left_out.first.get(split)
             raise ConfigurationError(
                 f"no document of {split} can be used: "
                 + (f"{named}; all are in {folder / LEFT_OUT}" if named else "there is no text")
