@@ -82,10 +82,15 @@ def map_lines(
 
 
 def map_file(
-    function: Callable[[str], Any], path: Path, workers: int, description: str
+    function: Callable[[str], Any],
+    path: Path,
+    workers: int,
+    description: str,
+    option: str = "--workers",
 ) -> Iterator[Any]:
     """`map_lines` of a file."""
-    return map_lines(function, read_lines(path), workers, description, count_lines(path))
+    lines, total = read_lines(path), count_lines(path)
+    return map_lines(function, lines, workers, description, total, option=option)
 
 
 def map_batches(

@@ -22,6 +22,7 @@ def binarise(
     joined_dictionary: bool = False,
     workers: int = 1,
     like: Path | None = None,
+    option: str = "--workers",
 ) -> None:
     """Write the dictionaries and binary data of `text/{split}.{language}` into `destination`.
 
@@ -34,6 +35,7 @@ def binarise(
         joined_dictionary: whether both languages share a dictionary.
         workers: number of processes.
         like: a folder whose dictionaries are used; None builds them from all tokens of train.
+        option: the user's option that sets `workers`, for an error.
     """
     source, target = languages
     words: list[str] = ["--source-lang", source, "--target-lang", target]
@@ -46,7 +48,7 @@ def binarise(
         if not joined_dictionary:
             words += ["--tgtdict", str(like / f"dict.{target}.txt")]
     dictionaries = [f"dict.{language}.txt" for language in languages]
-    _preprocess(words, Path(destination), dictionaries, workers)
+    _preprocess(words, Path(destination), dictionaries, workers, option)
 
 
 def binarise_one_side(
@@ -72,7 +74,11 @@ def binarise_one_side(
 
 
 def _preprocess(
-    words: list[str], destination: Path, dictionaries: Sequence[str], workers: int
+    words: list[str],
+    destination: Path,
+    dictionaries: Sequence[str],
+    workers: int,
+    option: str = "--workers",
 ) -> None:
     from fairseq import binarizer, options
     from fairseq.data import dictionary
@@ -91,7 +97,7 @@ def _preprocess(
         with pools[0], pools[1], _only_to_its_file(preprocess.logger):
             preprocess.main(options.get_preprocessing_parser().parse_args(words))
     except BrokenProcessPool:
-        raise ConfigurationError(killed(workers, "binarise")) from None
+        raise ConfigurationError(killed(workers, "binarise", option)) from None
     for path in destination.iterdir():
         if path.suffix in (".bin", ".idx", ".txt"):
             flush_to_disk(path)

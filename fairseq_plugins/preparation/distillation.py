@@ -50,6 +50,7 @@ ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translate
 LINES_PER_STEP = 2000
 CHARACTERS_PER_STEP = 1 << 18
 WORK = "work"
+OPTION = "--processes"  # which sets the number of processes
 
 
 class DistillationRequest(NamedTuple):
@@ -249,7 +250,8 @@ class Pairs:
     def cut(self, folder: Path, workers: int) -> Any:
         """Split train into subwords."""
         for language in self.languages:
-            translation.cut(folder, f"train.{language}", KINDS[self.settings.subword], workers)
+            kind = KINDS[self.settings.subword]
+            translation.cut(folder, f"train.{language}", kind, workers, OPTION)
 
 
 class Documents(Pairs):
@@ -272,7 +274,7 @@ class Documents(Pairs):
 
     def cut(self, folder: Path, workers: int) -> Any:
         longest, lowercase = self.settings.max_source, self.settings.lowercase
-        return summarization.cut(folder, "train", longest, workers, lowercase)
+        return summarization.cut(folder, "train", longest, workers, lowercase, OPTION)
 
 
 TEXTS = {"translation": Pairs, "summarization": Documents}  # by the task of a prepared folder
@@ -365,7 +367,8 @@ class _Distillation:
         lines = zip(self._taught("valid"), references, strict=True)
         found = Comparison()
         judge = self.kind.judge
-        for verdict in map_lines(lambda line: judge(*line), lines, self.workers, "compare"):
+        how = (self.workers, "compare")
+        for verdict in map_lines(lambda line: judge(*line), lines, *how, option=OPTION):
             found.add(verdict)
         return vars(found)
 
@@ -423,8 +426,8 @@ class _Distillation:
         found = Comparison()
 
         def columns() -> Iterator[tuple[str, ...]]:
-            rows = map_lines(self._finished, self._rows(), self.workers, "pairs of train")
-            for row, verdict in rows:
+            how = (self.workers, "pairs of train")
+            for row, verdict in map_lines(self._finished, self._rows(), *how, option=OPTION):
                 if verdict is not None:
                     found.add(verdict)
                 if row.problem:
@@ -457,7 +460,7 @@ class _Distillation:
         """Binarise train with the unchanged dictionaries of the data."""
         how = (self.kind.stored["joined_dictionary"], self.workers, self.data)
         text = self.folder / self.kind.pieces
-        binarise(text, ["train"], self.kind.languages, self.folder, *how)
+        binarise(text, ["train"], self.kind.languages, self.folder, *how, OPTION)
         for path in dictionaries(self.data):
             copy(path, self.folder / path.name)
 

@@ -55,7 +55,12 @@ def sample_sentences(
 
 
 def cut(
-    folder: Path, split: str, max_source: int | None, workers: int, lowercase: bool
+    folder: Path,
+    split: str,
+    max_source: int | None,
+    workers: int,
+    lowercase: bool,
+    option: str = "--workers",
 ) -> dict[str, int]:
     """Write `PIECES` of a split; returns the counts of documents, pieces and cuts.
 
@@ -81,7 +86,8 @@ def cut(
         return " ".join(kept), f" {BOUNDARY} ".join(target), len(source) - len(kept)
 
     def pairs() -> Iterator[tuple[str, str]]:
-        results = map_lines(cut_pair, read_pairs(*raw), workers, "pieces of " + split, total)
+        how = (workers, "pieces of " + split, total)
+        results = map_lines(cut_pair, read_pairs(*raw), *how, option=option)
         for source, target, cut_off in results:
             numbers["documents"] += 1
             for side, text in zip(SIDES, (source, target)):

@@ -238,12 +238,11 @@ def _keep_whole(folder: Path, split: str, languages: Sequence[str]) -> int:
     return pairs
 
 
-def cut(folder: Path, name: str, kind: Any, workers: int) -> None:
+def cut(folder: Path, name: str, kind: Any, workers: int, option: str = "--workers") -> None:
     """Cut tokens into subwords."""
     model = kind(folder / kind.file_name)
-    write_lines(
-        folder / SUBWORDS / name, map_file(model.cut, folder / TOKENISED / name, workers, name)
-    )
+    pieces = map_file(model.cut, folder / TOKENISED / name, workers, name, option)
+    write_lines(folder / SUBWORDS / name, pieces)
 
 
 def find_changed(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fairseq_plugins import workers
 from fairseq_plugins.commands import prepare_iwslt14
 
 
@@ -103,6 +104,19 @@ def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive
     for _, _, reason in DROPPED:
         dropped[reason] = dropped.get(reason, 0) + 1
     return Archive(path, [pair[2:] for pair in train], dropped, [pair[2:] for pair in TEST])
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """Let processes share even few lines.
+
+    Returns:
+        how each work began that they shared: their number, its name, and the option that sets it.
+    """
+    found, killed = [], workers.killed
+    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
+    monkeypatch.setattr(workers, "killed", lambda *how: found.append(how) or killed(*how))
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -13,14 +14,15 @@ from unittest import mock
 import pytest
 import torch
 from fairseq.data import Dictionary, data_utils
+from fairseq_cli import preprocess
 from sacrebleu.metrics import BLEU
 
-from fairseq_plugins import Summarizer, Translator
+from fairseq_plugins import Summarizer, Translator, workers
 from fairseq_plugins.commands import distill
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, teachers
-from fairseq_plugins.evaluation.teachers import Written
+from fairseq_plugins.evaluation.teachers import Teachers, Written
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import Prepared, digests_of_words
@@ -78,11 +80,19 @@ def translator(run, small):
     return Translator(run, small, cpu=True)
 
 
+def one_process(places, data, last, search, processes, name):
+    return Teachers(places, data, last, search, 1, name)
+
+
 def distilled(data, *words):
+    """The new folder; without --processes, two do all but the teachers' work: they start slowly."""
     words = [data, *words, "--cpu"]
-    if "--processes" not in words:
-        words += ["--processes", 1]
-    assert distill.main([str(word) for word in words]) == 0
+    with contextlib.ExitStack() as stack:
+        if "--processes" not in words:
+            words += ["--processes", 2]
+            stack.enter_context(mock.patch.object(workers, "LINES_PER_CHUNK", 3))
+            stack.enter_context(mock.patch.object(teachers, "Teachers", one_process))
+        assert distill.main([str(word) for word in words]) == 0
     return Path(words[words.index("--out") + 1])
 
 
@@ -108,7 +118,7 @@ def whole(kept, run, tmp_path_factory):
     """150 pairs, translated in four steps."""
     out = tmp_path_factory.mktemp("whole") / "new"
     with mock.patch.object(distillation, "LINES_PER_STEP", 40):
-        return distilled(kept / "translation_bpe/data", run, "--out", out)
+        return distilled(kept / "translation_bpe/data", run, "--processes", 1, "--out", out)
 
 
 def test_train_has_what_the_teacher_writes_and_nothing_else_changes(kept, run, whole):
@@ -169,8 +179,9 @@ def test_an_exported_teacher_writes_the_same(kept, run, small, tmp_path):
         distilled(small, run, *words[:-1], 2, "--out", tmp_path / "torch")
 
 
-def test_the_nearest_of_the_best_is_kept(run, small, translator, tmp_path):
+def test_the_nearest_of_the_best_is_kept(run, small, translator, tmp_path, shared):
     new = distilled(small, run, "--keep", "nearest", "--nbest", 4, "--out", tmp_path / "new")
+    assert (2, "pairs of train", "--processes") in shared
     german, english = (lines_of(small / f"text/raw/train.{side}") for side in ("de", "en"))
     expected, ranks = [], []
     for outputs, reference in zip(translator.candidates(german, 4), english):
@@ -284,7 +295,10 @@ def everything(run, reverse, small, tmp_path_factory):
     (folder / "more.en").write_text("".join(line + "\n" for line in english), "utf-8")
     words = [run, "--keep", "both", "--extra", folder / "more.de"]
     words += ["--back-translate", folder / "more.en", "--reverse", reverse]
-    return words, distilled(small, *words, "--out", folder / "new")
+    with mock.patch.object(workers, "killed", wraps=workers.killed) as begun:
+        new = distilled(small, *words, "--out", folder / "new")
+    assert mock.call(2, "pairs of train", "--processes") in begun.call_args_list
+    return words, new
 
 
 def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, reverse):
@@ -369,6 +383,16 @@ def test_translations_have_length_limits_too(run, small, translator):
     assert all(len(text.text.split()) <= 2 for text in found)
 
 
+def test_a_killed_process_of_any_step_names_the_option_of_distill(
+    run, small, tmp_path, monkeypatch, shared
+):
+    monkeypatch.setattr(preprocess, "main", mock.Mock(side_effect=BrokenProcessPool))
+    with pytest.raises(ConfigurationError, match="binarise.* give fewer --processes, and"):
+        distilled(small, run, "--out", tmp_path / "new")
+    names = ["pairs of train", "compare", "train.de", "train.en"]
+    assert shared == [(2, name, "--processes") for name in names]
+
+
 def test_a_process_that_is_killed_is_told(run, small):
     with teachers.Teachers([run], small, search=teachers.Search(cpu=True), processes=2) as both:
         with pytest.raises(
@@ -399,7 +423,7 @@ def test_teachers_start_after_work_in_several_threads(run, small, translator, mo
     assert {process.exitcode for process in processes} == {-signal.SIGTERM}
 
 
-def test_a_teacher_that_copies_summarizes(kept, tmp_path):
+def test_a_teacher_that_copies_summarizes(kept, tmp_path, shared):
     data = shorten(kept / "summarization/data", tmp_path / "data")
     run = kept / "summarization/run"
     path = data / "text/raw/train.source"
@@ -411,6 +435,8 @@ def test_a_teacher_that_copies_summarizes(kept, tmp_path):
     expected = [" <q> ".join(found.summary) for found in summarizer.summarize(documents)]
     assert all("Ž" in expected[number] for number in unknown), "not copied: nothing is tested"
     new = distilled(data, run, "--out", tmp_path / "new")
+    names = ["pairs of train", "compare", "pieces of train"]
+    assert shared == [(2, name, "--processes") for name in names]
     assert lines_of(new / "text/raw/train.target") == expected
     pieces = lines_of(new / "text/pieces/train.target")
     assert all(
