@@ -78,8 +78,9 @@ def test_bytes_are_those_of_the_text_and_are_cut_and_counted(tmp_path):
     assert cut_to_bytes(" ä\t b ") == ["c3", "a4", "20", "62"]
 
 
-def test_subwords_are_learnt_on_train_and_cut_new_text_alike(tmp_path):
-    folder, _ = prepare(tmp_path, "--vocab-size", 36, "--max-positions", 8)
+def test_subwords_are_learnt_on_train_and_cut_new_text_alike(tmp_path, shared):
+    folder, _ = prepare(tmp_path, "--vocab-size", 36, "--max-positions", 8, "--workers", 2)
+    assert (2, "cut train", "--workers") in shared
     cut, kept = load_cut(folder)
     for text, tokens in zip(texts(folder, "train"), binary(folder, "train")):
         assert cut(text)[:kept] == tokens
@@ -107,13 +108,14 @@ def test_texts_are_read_in_the_form_that_was_trained_on(tmp_path, words):
     assert cut("das fa\u0308nde") != cut("das fände")
 
 
-def test_lines_that_cannot_be_used_are_named(tmp_path):
+def test_lines_that_cannot_be_used_are_named(tmp_path, shared):
     good = b"a\tgood film\nb\tdull film\n"
     bad = b"no tab\n\ttext\na b\ttext\na\t \n\xff\ttext\n\n<pad>\ttext\n"
     (tmp_path / "train.tsv").write_bytes(good + bad)
     (tmp_path / "valid.tsv").write_bytes(good)
     words = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv", "--words"]
-    run(tmp_path / "data", *words, "--workers", 1)
+    run(tmp_path / "data", *words, "--workers", 2)
+    assert (2, "documents read", "--workers") in shared
     left_out = (tmp_path / "data" / "left_out.txt").read_text().splitlines()
     assert left_out == [
         "train\ttrain.tsv:3\tno tab between label and text",

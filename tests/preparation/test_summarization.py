@@ -201,7 +201,7 @@ def from_pairs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("form", ["lists", "lines"])
-def test_json_lines_give_what_pairs_give(form, from_pairs, tmp_path):
+def test_json_lines_give_what_pairs_give(form, from_pairs, tmp_path, shared):
     for split, numbers in SIZES.items():
         with open(str(tmp_path / (split + ".jsonl")), "w") as file:
             for n in numbers:
@@ -213,7 +213,8 @@ def test_json_lines_give_what_pairs_give(form, from_pairs, tmp_path):
                 file.write(json.dumps(entry) + "\n")
     words = [tmp_path / "data", "--train", tmp_path / "train.jsonl", *SMALL]
     words += ["--valid", tmp_path / "valid.jsonl", "--fields", "text", "abstract"]
-    prepare_summarization.main([str(word) for word in words])
+    prepare_summarization.main([str(word) for word in [*words, "--workers", 2]])
+    assert (2, "documents read", "--workers") in shared
     for name in ("train.source", "train.target", "valid.target"):
         expected = (from_pairs / "text/raw" / name).read_bytes()
         assert (tmp_path / "data/text/raw" / name).read_bytes() == expected
@@ -224,11 +225,12 @@ def run(folder, *more):
     prepare_summarization.main([str(word) for word in [*words, *SMALL, *more]])
 
 
-def test_empty_lines_are_named(tmp_path):
+def test_empty_lines_are_named(tmp_path, shared):
     write_pairs(tmp_path, SIZES)
     (tmp_path / "valid.source").write_text("It rose.\n \nIt fell.\nIt went.\n\u200b\n")
     (tmp_path / "valid.target").write_text("Rain fell. <q> It stopped.\nx\n\n\ufeff\u00ad\nx\n")
-    run(tmp_path)
+    run(tmp_path, "--workers", 2)
+    assert (2, "documents read", "--workers") in shared
     assert (tmp_path / "data/text/raw/valid.target").read_text() == "Rain fell. <q> It stopped.\n"
     assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
         "valid\tvalid:2\tno document",
@@ -238,13 +240,14 @@ def test_empty_lines_are_named(tmp_path):
     ]
 
 
-def test_lower_case_is_for_the_model_alone(tmp_path):
+def test_lower_case_is_for_the_model_alone(tmp_path, shared):
     """Raw text keeps its case; the same words in capitals have the same pieces."""
     write_pairs(tmp_path, SIZES)
     for split in SIZES:
         path = tmp_path / (split + ".target")
         path.write_text(path.read_text().upper().replace("<Q>", "<q>"))
-    run(tmp_path, "--lowercase")
+    run(tmp_path, "--lowercase", "--workers", 2)
+    assert (2, "pieces of train", "--workers") in shared
     for side in ("source", "target"):
         raw = (tmp_path / "data/text/raw" / f"train.{side}").read_text().splitlines()
         assert raw == (tmp_path / f"train.{side}").read_text().splitlines()

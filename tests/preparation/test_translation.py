@@ -112,11 +112,12 @@ def test_languages_of_one_script_get_one_dictionary(run, corpus, tmp_path):
     assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
 
 
-def test_several_files_make_up_train(run, corpus):
+def test_several_files_make_up_train(run, corpus, shared):
     folder = run(
         *("--train", corpus / "train", corpus / "more", "--valid", corpus / "valid"),
-        *("--test", corpus / "test", "--subword", "bpe"),
+        *("--test", corpus / "test", "--subword", "bpe", "--workers", 2),
     )
+    assert [name for _, name, _ in shared].count("train.fr") == 2  # tokens and subwords
     for side in ("fr", "en"):
         raw = read(corpus / ("train." + side)) + read(corpus / ("more." + side))
         assert read(folder / "text" / "raw" / ("train." + side)) == raw
@@ -140,8 +141,9 @@ def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
     assert not (folder / "text" / "raw" / "test.en").exists()
 
 
-def test_sentencepiece_takes_raw_text(run, corpus):
-    folder = run("--train", corpus / "train", "--valid", corpus / "valid")
+def test_sentencepiece_takes_raw_text(run, corpus, shared):
+    folder = run("--train", corpus / "train", "--valid", corpus / "valid", "--workers", 2)
+    assert (2, "train.fr", "--workers") in shared
     tokenised = read(folder / "text" / "tokenised" / "train.fr")
     assert tokenised == read(corpus / "train.fr")
     pieces = read(folder / "text" / "subwords" / "train.fr")
@@ -170,8 +172,6 @@ def test_changed_text_is_not_taken_for_what_was_prepared(run, corpus):
         run(*given)
 
 
-def test_nothing_fit_to_train_on(run, corpus):
-    write(corpus / "train.fr", [""] * 40)
 def test_a_setting_that_differs_is_shown(run, corpus):
     """But for checksums; of several values, those that differ."""
     for split in ("train", "valid"):
@@ -194,6 +194,8 @@ def test_a_setting_that_differs_is_shown(run, corpus):
         assert f"({name.replace('_', ' ')} {told}): choose" in str(error.value)
 
 
+def test_nothing_fit_to_train_on(run, corpus):
+    write(corpus / "train.fr", [""] * 40)
     with pytest.raises(ConfigurationError, match="all 40 training pairs .* 40 empty side"):
         run("--train", corpus / "train", "--valid", corpus / "valid")
 
