@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         missing = (error.name or "").split(".")[0]
         if missing in ("", PACKAGE.name):
             raise
-        if missing not in RUN_EXPORTS:
+        if missing not in RUN_EXPORTS and not fairseq_plugins.fairseq_is_installed():
             needs_fairseq(name)
         raise ConfigurationError(
             f"{name} needs {missing}, which is not installed: install it"
