@@ -22,24 +22,27 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        misspelt = ""
-        if message.startswith("unrecognized arguments: "):
-            misspelt = find_misspelt(message.split()[2:], self)
+        unknown = message.startswith("unrecognized arguments: ")
+        if unknown or message.startswith("the following arguments are required: "):
+            words = message.split()[2:] if unknown else self._words
             after = re.search(r"\[-- more (options for [\w-]+)\]", self.usage or "")
-            message += f": {after[1]} come after --" if after else ""
-        elif message.startswith("the following arguments are required: "):
-            misspelt = find_misspelt(self._words, self)
-        message = misspelt or message
+            hint = f"{after[1]} come after --" if after else ""
+            if unknown and hint and any(word.startswith("-") for word in words):
+                message += f": {hint}"
+            message = find_misspelt(words, self, hint and f"{hint}; ") or message
         raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
 
 
-def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
-    """The first unknown option that is near to one of the parser, as a message; "" for none."""
+def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser, hint: str = "") -> str:
+    """The first unknown option that is near to one of the parser, as a message; "" for none.
+
+    `hint` stands before the question.
+    """
     known = parser._option_string_actions
     for option in (word.split("=")[0] for word in words if word.startswith("--")):
         near = difflib.get_close_matches(option, known, 1, 0.75)
         if near and not near[0].startswith(option):  # argparse takes a beginning
-            return f"{option} is unknown: did you mean {near[0]}?"
+            return f"{option} is unknown: {hint}did you mean {near[0]}?"
     return ""
 
 

@@ -172,6 +172,8 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--", "--dropuot", "0.1"], "fairseq-train does not take this: .*--dropuot"),
         (["--", "--dropuot", "0.1"], "--dropuot is unknown: did you mean --dropout?"),
         (["--max-update", "9"], "--max-update 9: options for fairseq-train come after --$"),
+        (["--user-dir", "x"], "options for fairseq-train come after --; did you mean --save-dir"),
+        (["extra"], "^unrecognized arguments: extra$"),
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),
         (["--save-dir", "/dev/null/x"], "--save-dir /dev/null/x: /dev/null is not a folder that"),
