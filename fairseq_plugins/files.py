@@ -1,5 +1,6 @@
 """Text files: UTF-8, lines that end with a line feed only, written atomically."""
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -290,16 +291,21 @@ def decode(line: bytes, name: str, number: int) -> str:
         text = line.decode("utf-8")
         return text[1:] if number == 1 and text.startswith("\ufeff") else text
     except UnicodeDecodeError as error:
-        was = "utf-16" if b"\0" in line else "latin1"
+        was = "utf-16" if _is_utf16(line) else "latin1"
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
             f"not UTF-8: convert the text, for example with iconv -f {was} -t utf-8"
         ) from None
 
 
+def _is_utf16(line: bytes) -> bool:
+    """Whether it has zero bytes, or begins with a byte-order mark of UTF-16."""
+    return b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+
+
 def _check_line_ends(first: bytes, name: str) -> None:
     """Refuse a text whose first line is all of it and has carriage returns, as on old Macs."""
-    if not first.endswith(b"\n") and b"\r" in first.strip(b"\r") and b"\0" not in first:
+    if not first.endswith(b"\n") and b"\r" in first.strip(b"\r") and not _is_utf16(first):
         raise ConfigurationError(
             f"{name} has carriage returns (CR) but no line feeds (LF), so it is one line: convert "
             "it, for example with tr '\\r' '\\n'"

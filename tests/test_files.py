@@ -23,6 +23,11 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
         files.decode("eins".encode("utf-16"), "text", 1)
     with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
         files.decode("f\u00fcnf".encode("utf-16-le"), "text", 2)
+    # Chinese has no zero bytes, but some with the value of a carriage return
+    for order in ("\ufeff\u540d\u0d0d\u5b57".encode(f"utf-16-{end}") for end in ("le", "be")):
+        (tmp_path / "text").write_bytes(order)
+        with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
+            list(read_input(tmp_path / "text"))
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):
