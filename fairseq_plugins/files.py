@@ -46,14 +46,12 @@ def raw_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
         line = file.readline(LONGEST_LINE + 1)
         if not line:
             return
-        if number == 1:
+        end, fits = line, line.endswith(b"\n") or len(line) <= LONGEST_LINE
+        while not fits and end and not end.endswith(b"\n"):
+            end = file.readline(BLOCK)
+        if number == 1 and not end.endswith(b"\n"):
             _check_line_ends(line, name)
-        if line.endswith(b"\n") or len(line) <= LONGEST_LINE:
-            yield line.rstrip(b"\n")
-            continue
-        while line and not line.endswith(b"\n"):
-            line = file.readline(BLOCK)
-        yield None
+        yield line.rstrip(b"\n") if fits else None
 
 
 def read_lines(path: AnyPath) -> Iterator[str]:

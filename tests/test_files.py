@@ -58,6 +58,12 @@ def test_line_ends_of_old_macs_are_told(read, tmp_path, monkeypatch):
         assert [line.encode() for line in read(path)] == text.removesuffix(b"\n").split(b"\n")
 
 
+def test_a_long_first_line_may_have_a_carriage_return(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 8)
+    (tmp_path / "text").write_bytes(b"ei\rns zwei\ndrei\n")
+    assert list(read_input(tmp_path / "text")) == [None, "drei"]
+
+
 def draw(path):
     with plots.figure(path) as (axes,):
         axes.plot([1, 2])
