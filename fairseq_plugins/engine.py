@@ -55,9 +55,9 @@ class Options(NamedTuple):
         if self.nbest > self.beam:
             raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
         check_number("lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY, numbers.Real)
-        warm = isinstance(self.temperature, numbers.Real) and 0 < self.temperature < math.inf
-        if not warm:
-            raise ConfigurationError(f"--temperature {self.temperature!r}: must be above 0")
+        if isinstance(self.temperature, numbers.Real) and not 0 < self.temperature < math.inf:
+            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
+        check_number("temperature", self.temperature, 0, kind=numbers.Real)
         for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
             value = getattr(self, name)
             if value != off and not self.sampling:

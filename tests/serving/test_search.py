@@ -198,7 +198,7 @@ def test_threads_share_a_model(exported, sources):
         ({"seed": -1}, "--seed -1: must be from 0 to 9"),
         ({"seed": 10**20}, "--seed 10+: must be from 0 to 9223372036854775807"),
         ({"lenpen": "2"}, "--lenpen '2': must be a number"),
-        ({"temperature": "2"}, "--temperature '2': must be above 0"),
+        ({"temperature": "2"}, "--temperature '2': must be a number"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
         ({"temperature": float("nan")}, "--temperature nan: must be above 0"),
         ({"temperature": 0.7}, "--temperature 0.7 needs --sampling"),
