@@ -68,7 +68,8 @@ def open_classifier(
     """Load a classifier; the arguments are as in `open_engine`."""
     if isinstance(model, ClassEngine):
         return model
-    (place,), exported = find_models([model], threads, {"data": data}, {})
+    alone = isinstance(model, (list, tuple)) and len(model) == 1  # as an ensemble of one
+    (place,), exported = find_models(model if alone else [model], threads, {"data": data}, {})
     if exported:
         from fairseq_plugins.serving.engine import ExportedClassifier
 

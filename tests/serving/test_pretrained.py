@@ -41,6 +41,8 @@ def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
 def test_an_unknown_name_lists_those_that_exist(box):
     with pytest.raises(ConfigurationError, match="^--model tiny does not exist: .* tiny-de-en$"):
         Translator("tiny")
+    with pytest.raises(ConfigurationError, match="^--model tiny does not exist: "):
+        fairseq_plugins.Classifier(["tiny"])
 
 
 def test_a_path_that_exists_is_preferred(box):
