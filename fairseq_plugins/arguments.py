@@ -29,21 +29,20 @@ class Parser(argparse.ArgumentParser):
             hint = f"{after[1]} come after --" if after else ""
             if unknown and hint and any(word.startswith("-") for word in words):
                 message += f": {hint}"
-            message = find_misspelt(words, self, hint and f"{hint}; ") or message
+            option, question = find_misspelt(words, self)
+            if option:
+                message = f"{option} is unknown: {hint and hint + '; '}{question}"
         raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
 
 
-def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser, hint: str = "") -> str:
-    """The first unknown option that is near to one of the parser, as a message; "" for none.
-
-    `hint` stands before the question.
-    """
+def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[str, str]:
+    """The first unknown option near to one of the parser, and a question; both "" for none."""
     known = parser._option_string_actions
     for option in (word.split("=")[0] for word in words if word.startswith("--")):
         near = difflib.get_close_matches(option, known, 1, 0.75)
         if near and not near[0].startswith(option):  # argparse takes a beginning
-            return f"{option} is unknown: {hint}did you mean {near[0]}?"
-    return ""
+            return option, f"did you mean {near[0]}?"
+    return "", ""
 
 
 def parser_of(command: str, description: str | None, **how: Any) -> Parser:

@@ -234,7 +234,7 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
                 f"{error}; {request.recipe} is for the laboratory's models: train it with "
                 f"reproduce, or with fairseq-train --user-dir {LAB}"
             ) from None
-        unknown = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
+        unknown = re.search(r"does not take (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
         settings.parse([str(request.data), *from_files])  # raises for mistakes in files

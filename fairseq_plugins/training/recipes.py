@@ -56,7 +56,7 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
         return found
     if path.is_dir():
         raise ConfigurationError(
-            f"{name} is a folder: give a recipe or settings, such as transformer_ftc, here"
+            f"{name} is a folder: give a recipe or settings, such as transformer_ftc"
         )
     known = {path.stem for folder in _places(beside) for path in folder.glob("*.yaml")}
     near = difflib.get_close_matches(str(name), sorted(known), n=2)

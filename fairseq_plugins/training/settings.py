@@ -71,10 +71,13 @@ def parse_as(
 
     def refuse(message: str) -> None:
         message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
-        if message.startswith("unrecognized arguments: "):
-            misspelt = find_misspelt(message.split()[2:], parser)
-            message += f" ({misspelt})" if misspelt else ""
-        raise ConfigurationError(f"{command} does not take this: {message}")
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown == message:
+            raise ConfigurationError(f"{command} does not take this: {message}")
+        _, question = find_misspelt(unknown.split(), parser)
+        raise ConfigurationError(
+            f"{command} does not take {unknown}" + (f": {question}" if question else "")
+        )
 
     with _parsing, mock.patch.object(sys, "argv", [command]):  # fairseq's parsers look there too
         parser = make_parser()

@@ -98,7 +98,7 @@ def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_
     "words, complaint",
     [
         (["--arch", "transformer_ftcc"], "did you mean transformer_ftc"),
-        (["--arch", "transformer --nonsense"], "unrecognized arguments: --nonsense"),
+        (["--arch", "transformer --nonsense"], "fairseq-train does not take --nonsense"),
         (["--arch", "transformer_ftc --time-window 0"], "--time-window 0"),
         (["--arch", "transformer", "--rounds", "0"], "--rounds 0: must be at least 1"),
         (["--arch", "transformer", "--batches", "99"], "--batches 99: the training set has"),

@@ -23,7 +23,10 @@ from tests.lab.reproduction.conftest import FTC_PAPER, make
         (["--", "--arch=transformer"], "--arch in the options after --"),
         (["--", "--seed", "3"], "use --seeds"),
         (["--settings", "nowhere.args"], "nowhere.args: no such file"),
-        (["--", "--learning-rate", "1"], "row transformer .*: .*unrecognized arguments.*learning"),
+        (
+            ["--", "--learning-rate", "1"],
+            "row transformer .*: fairseq-train does not take --learning",
+        ),
         (["--", "--decoder-attention-heads", "5"], "row transformer .*: "),
         # sizes that only the row of six blocks cannot have
         (["--", "--encoder-embed-dim", "64"], "row fc-6x4 .* --feature-window 2 over 5 later"),
@@ -85,7 +88,7 @@ def test_rows_that_begin_with_other_data_have_their_own_beginning(data, tmp_path
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("--lenpenn 0.6", "--generate: fairseq-generate does not take this: .*--lenpenn"),
+        ("--lenpenn 0.6", "--generate: fairseq-generate does not take --lenpenn"),
         ("--beam many", "--generate: fairseq-generate does not take this: .*invalid int.*many"),
         ("--path x", "--generate --path: this command sets it"),
         ("--score-reference", "--generate --score-reference: the score would not be"),
