@@ -118,7 +118,7 @@ def test_copied_words_have_the_characters_of_the_source(folder, run, exported):
         assert text and set(text) <= known and "unk" not in text
 
 
-def test_the_hypotheses_are_those_of_an_exported_model(folder, run):
+def test_the_hypotheses_are_those_of_an_exported_model(folder, run, exported):
     """With a prefix or without; sampling repeats its draws."""
     lines, begin = ["tea rice", "", NOT_IN_THE_DICTIONARY], ["", "fish", "soup"]
     one, other = (Translator(m, cpu=True, nbest=3) for m in (run, folder / "exported"))
