@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import pkgutil
 import re
 import shlex
 from collections import defaultdict
@@ -57,6 +58,17 @@ def calls():
 
 class Parsed(Exception):
     pass
+
+
+def test_names_of_the_package_on_the_pages_exist():
+    names = {
+        name
+        for page in PAGES
+        for name in re.findall(r"\bfairseq_plugins(?:\.[A-Za-z_]\w*)+", page.read_text("utf-8"))
+    }
+    assert len(names) > 5
+    for name in sorted(names):
+        assert pkgutil.resolve_name(name), name
 
 
 def test_commands_of_the_pages_parse(monkeypatch):
