@@ -413,13 +413,15 @@ def test_teachers_start_after_work_in_several_threads(run, small, translator, mo
         with contextlib.suppress(KeyboardInterrupt):
             search = teachers.Search(cpu=True)
             with teachers.Teachers([run], small, search=search, processes=2) as both:
-                found = both.write(german, 1)
+                found = both.write(german, 2)
                 processes = list(both._pool._processes.values())
                 raise KeyboardInterrupt
     finally:
         torch.set_num_threads(before)
     tokenisation = Prepared(small).processing.tokenise("en")
-    assert [tokenisation.undo(text.text) for (text,) in found] == translator.translate(german)
+    best = [[tokenisation.undo(text.text) for text in texts] for texts in found]
+    decode = translator.processor.decode
+    assert best == [[decode(o.pieces) for o in line] for line in translator.candidates(german, 2)]
     assert {process.exitcode for process in processes} == {-signal.SIGTERM}
 
 
