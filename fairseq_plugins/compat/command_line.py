@@ -222,8 +222,9 @@ def require_a_size_of_batches() -> None:
 
     @before_main
     def check(cfg: Any, program: str) -> None:
-        sizes = cfg.dataset.max_tokens, cfg.dataset.batch_size
-        if program in WITHOUT_SIZE and sizes == (None, None):
+        if program not in WITHOUT_SIZE:
+            return
+        if (cfg.dataset.max_tokens, cfg.dataset.batch_size) == (None, None):
             raise ConfigurationError("give the size of batches: --max-tokens N or --batch-size N")
 
 
