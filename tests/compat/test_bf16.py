@@ -5,7 +5,7 @@ import sys
 import pytest
 from fairseq import options
 
-from fairseq_plugins import compat, processor
+from fairseq_plugins import compat, cpu
 from fairseq_plugins.errors import ConfigurationError
 
 compat.apply()
@@ -33,7 +33,7 @@ def test_bf16_and_fp16_exclude_each_other(monkeypatch):
 def test_one_line_says_where_bf16_is_emulated(
     supported, toy_data, tmp_path, run_train, train_args, monkeypatch
 ):
-    monkeypatch.setattr(processor, "has_bf16", lambda: supported)
+    monkeypatch.setattr(cpu, "has_bf16", lambda: supported)
     words = [toy_data.bin, *train_args, "--cpu", "--bf16", "--max-update", 2, "--no-save"]
     output = run_train(*words, "--save-dir", tmp_path).output
     assert output.count("--bf16 is slow here") == (0 if supported else 1)
