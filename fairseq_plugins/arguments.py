@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 from fairseq_plugins.errors import ConfigurationError, allowed
 
+MOST = 1024  # the limit of processes, threads or machines: a larger number is a slip
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that reports a wrong argument in one line, without the list of all options."""
@@ -84,6 +86,13 @@ def add_number(
     text += "" if default is None else " (default: %(default)s)"
     number = at_least(least, kind, most)
     parser.add_argument(option, type=number, default=default, metavar=metavar, help=text)
+
+
+def add_count(
+    parser: Any, option: str, text: str, default: int | None = None, least: int = 1
+) -> None:
+    """Add an option that counts processes, threads or machines: at most `MOST`."""
+    add_number(parser, option, text, default, least, most=MOST)
 
 
 def at_least(

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_number
+from fairseq_plugins.arguments import add_count
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, in_groups, read_lines
 from fairseq_plugins.progress import progress_bar
@@ -34,7 +34,7 @@ def default_workers() -> int:
 
 def add_workers_option(parser: argparse.ArgumentParser) -> None:
     """The option `--workers`, which every preparation has."""
-    add_number(parser, "--workers", "processes", default_workers())
+    add_count(parser, "--workers", "processes", default_workers())
 
 
 def map_lines(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.arguments import add_number, parser_of
+from fairseq_plugins.arguments import add_count, add_number, parser_of
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -11,6 +11,7 @@ def parser():
     parser = parser_of("translate", "Translate.")
     add_number(parser, "--beam", "beam size", 5)
     add_number(parser, "--share", "of the text", least=0, kind=float, most=1)
+    add_count(parser, "--processes", "processes", 1)
     parser.add_argument("--form", choices=["text", "json"])
     parser.add_argument("model")
     return parser
@@ -24,6 +25,8 @@ def parser():
         ("--share nan m", "--share nan: must be from 0 to 1"),
         ("--share inf m", "--share inf: must be from 0 to 1"),
         ("--share half m", "--share half: must be a number"),
+        ("--processes 0 m", "--processes 0: must be from 1 to 1024"),
+        ("--processes 99999999999 m", "--processes 99999999999: must be from 1 to 1024"),
         ("--beam", "--beam expected one argument"),
         ("", "the following arguments are required: model"),
         ("m --width 3", "unrecognized arguments: --width 3"),

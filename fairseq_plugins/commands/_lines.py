@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins import pretrained
-from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, at_least
 from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
@@ -41,8 +41,8 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
         help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
-    add_number(parser, "--threads", "threads of an exported model", 1)
-    add_number(
+    add_count(parser, "--threads", "threads of an exported model", 1)
+    add_count(
         parser, "--processes", "processes, each with its own copy of an exported model; only for "
         "files", 1,
     )  # fmt: skip

@@ -20,7 +20,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.commands._lines import add_search
 from fairseq_plugins.errors import ConfigurationError
@@ -69,7 +69,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_search(parser, "outputs", "that of translate or summarize")
     add_number(parser, "--max-tokens", "subwords in a batch", 4000)
     add_flag(parser, "--cpu", "do not use a GPU")
-    add_number(
+    add_count(
         parser, "--processes", "processes, each with a teacher (default: one per GPU; without a "
         "GPU, one per core)",
     )  # fmt: skip

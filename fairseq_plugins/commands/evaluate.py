@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES
@@ -91,7 +91,7 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         "to z and digits)",
     )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
-    add_number(
+    add_count(
         parser, "--threads", "processor threads, without a GPU (default: OMP_NUM_THREADS, or all "
         "cores)",
     )  # fmt: skip

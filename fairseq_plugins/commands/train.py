@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import Parser, add_flag, add_number, add_path
+from fairseq_plugins.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.commands import split
 from fairseq_plugins.training import jobs, launch, precision, process, recipes
 from fairseq_plugins.training.request import TrainingRequest
@@ -33,7 +33,7 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
         help="more settings: a YAML file like a recipe, a file of command-line options, or a name "
         "from the recipe's folder, such as reduced_cpu; repeatable: later files win",
     )  # fmt: skip
-    add_number(
+    add_count(
         parser, "--processes", "processes on this machine (default: one per GPU, or 1 without a "
         "GPU)",
     )  # fmt: skip
@@ -42,7 +42,7 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
         "then accumulates more batches",
     )  # fmt: skip
     several = "number of machines; run the same command on each, with --rendezvous"
-    add_number(parser, "--nodes", several, 1)
+    add_count(parser, "--nodes", several, 1)
     parser.add_argument(
         "--rendezvous",
         metavar="HOST:PORT",
@@ -53,7 +53,7 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
         help=precision.HELP + " (default: %(default)s)",
     )  # fmt: skip
     add_flag(parser, "--cpu", "do not use a GPU")
-    add_number(
+    add_count(
         parser, "--threads", "processor threads of each process on a CPU (default: "
         "OMP_NUM_THREADS, or the cores are shared)",
     )  # fmt: skip

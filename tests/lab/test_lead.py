@@ -75,7 +75,7 @@ def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
         (["a"], "give SOURCE and TARGET, or --stories"),
         (["a", "b", "--ids", "c"], "--ids c selects among --stories: add them"),
         (["a", "b", "--sentences", "0"], "--sentences 0: must be at least 1"),
-        (["a", "b", "--workers", "-1"], "--workers -1: must be at least 0"),
+        (["a", "b", "--workers", "-1"], "--workers -1: must be from 0 to 1024"),
         (["a", "b", "--stemmer", "--unicode"], "stemmer is only for English: give one of the two"),
     ],
 )

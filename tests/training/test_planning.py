@@ -160,7 +160,8 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--processes", "0"], "--processes 0: must be at least 1"),
+        (["--processes", "0"], "--processes 0: must be from 1 to 1024"),
+        (["--processes", "99999999999"], "--processes 99999999999: must be from 1 to 1024"),
         (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
         (["--nodes", "2"], "--nodes 2: several machines need --rendezvous HOST:PORT"),
         (["--rendezvous", "a:1"], "--nodes 1: .* remove it for one"),

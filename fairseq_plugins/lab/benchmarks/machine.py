@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fairseq_plugins import cpu
-from fairseq_plugins.arguments import add_flag, add_number, add_path
+from fairseq_plugins.arguments import add_count, add_flag, add_path
 from fairseq_plugins.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,7 @@ def add_arguments(
 ) -> None:
     """Add the options of every subcommand."""
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help=dtype_help)
-    add_number(parser, "--threads", "processor threads", 1)
+    add_count(parser, "--threads", "processor threads", 1)
     add_flag(parser, "--cpu", "do not use a GPU")
     parser.add_argument(
         "--clock",

@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_pairs
@@ -39,7 +39,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser, "--unicode", "count words of any script (default: letters a to z and digits make "
         "words)",
     )  # fmt: skip
-    add_number(parser, "--workers", "number of processes; 0 for one per core", 0, least=0)
+    add_count(parser, "--workers", "number of processes; 0 for one per core", 0, least=0)
     args = parser.parse_args(argv)
     if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
         raise ConfigurationError("give SOURCE and TARGET, or --stories")

@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, at_least, parser_of
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, at_least, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import ConfigurationError
@@ -102,14 +102,14 @@ def _add_lengths(parser: argparse.ArgumentParser) -> None:
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("processes and devices")
-    add_number(
+    add_count(
         group, "--parallel", "runs side by side: on several GPUs each has its own, as far as they "
         "go", 1,
     )  # fmt: skip
-    add_number(
+    add_count(
         group, "--processes", "processes that share each training: GPUs, or cores with --cpu", 1
     )
-    add_number(
+    add_count(
         group, "--threads", "processor threads of each process (default: OMP_NUM_THREADS, or all "
         "cores / --parallel / --processes)",
     )  # fmt: skip

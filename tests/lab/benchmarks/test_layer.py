@@ -75,7 +75,7 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "ffn", "--json", "no/f.json"], "--json no/f.json: no such folder"),
         (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: no such folder"),
         (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
-        (["--contender", "ffn", "--threads", "0"], "--threads 0: must be at least 1"),
+        (["--contender", "ffn", "--threads", "0"], "--threads 0: must be from 1 to 1024"),
     ],
 )
 def test_mistakes_are_errors_of_one_line(words, complaint):
