@@ -1,7 +1,9 @@
 """What stands for a CUDA graph on a CPU: the same operations, in the same order and memory.
 
-A number that Python computed while recording stays what it was, and an operation that waits for the
-device, or whose result has a size that depends on data, is refused as it fails in a CUDA graph.
+A number that Python computed while recording stays what it was. On a GPU an operation that waits
+for the device, or whose result has a size that depends on data, cannot be recorded: here it is
+refused with its line, in forward and in backward. Not seen: code that runs only on a GPU, and
+tensors copied between host and GPU, as here all are on the CPU.
 """
 
 import contextlib
@@ -9,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -16,21 +19,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 ROOT = Path(__file__).resolve().parent.parent
-WAITS = {
-    "_local_scalar_dense",
-    "_unique2",
-    "equal",
-    "is_nonzero",
+OURS = (f"{ROOT}/fairseq_plugins/", f"{ROOT}/tests/")
+TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+WAITS = {  # without these tags
     "lift_fresh",  # torch.tensor(...), which copies from the host
-    "masked_select",
-    "nonzero",
-    "unique_consecutive",
-    "unique_dim",
+    "multinomial",
 }
+WAIT_IN_BACKWARD = {"cumprod", "masked_scatter", "masked_scatter_", "prod"}
+METHODS = ("cpu", "numpy", "to", "tolist")  # of tensors; on a CPU they need not call an operation
 
 
 class HostWaits(AssertionError):
     """An operation cannot be recorded; the message has the line that calls it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} cannot be recorded: {_where()}")
 
 
 class _Recorder(TorchDispatchMode):
@@ -40,11 +43,16 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.split("::")[1]
-        masks = args[1] if name in ("index", "index_put", "index_put_") else []
-        by_mask = any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in masks)
-        sizes = name == "repeat_interleave" and len(args) == 1
-        if name in WAITS or by_mask or sizes:
-            raise HostWaits(f"{name} cannot be recorded: {_where()}")
+        waits = name in WAITS or not TAGS.isdisjoint(func.tags)
+        if name in ("index", "index_put", "index_put_"):
+            waits = any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+        if name == "repeat_interleave" and (kwargs or {}).get("output_size") is not None:
+            waits = False
+        if name in WAIT_IN_BACKWARD:  # torch computes another backward while a mode like this is on
+            tracked = any(x.requires_grad for x in args if isinstance(x, Tensor))
+            waits = tracked and torch.is_grad_enabled()
+        if waits:
+            raise HostWaits(name)
         out = func(*args, **(kwargs or {}))
         # aliases: the shape of a tensor may be changed in place later
         entry = tree_map_only(Tensor, torch.Tensor.detach, (args, kwargs or {}, out))
@@ -63,7 +71,10 @@ class Tape:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        with _Recorder(self.entries):
+        with contextlib.ExitStack() as stack:
+            for name in METHODS:
+                stack.enter_context(mock.patch.object(Tensor, name, _refuse(name)))
+            stack.enter_context(_Recorder(self.entries))
             yield
 
     @classmethod
@@ -79,11 +90,22 @@ class Tape:
                         old.copy_(new)
 
 
+def _refuse(name: str) -> Callable:
+    original = getattr(Tensor, name)
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        # a torch.device may be that of another tensor
+        if name != "to" or any(isinstance(x, str) for x in (*args, *kwargs.values())):
+            raise HostWaits(f".{name}()")
+        return original(self, *args, **kwargs)
+
+    return method
+
+
 def _where() -> str:
-    """The innermost line of this package or of fairseq."""
+    """The innermost line of this package, of its tests or of fairseq."""
     for frame in reversed(traceback.extract_stack()):
         path = frame.filename
-        ours = path.startswith(str(ROOT)) and not path.startswith(str(ROOT / "tests"))
-        if ours or "/fairseq/" in path:
+        if (path.startswith(OURS) and path != __file__) or "/fairseq/" in path:
             return f"{path}:{frame.lineno}: {frame.line}"
     return "a line of torch"

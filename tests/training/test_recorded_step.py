@@ -33,6 +33,7 @@ from fairseq_plugins.training.flat_optimizer import FlatOptimizer
 from fairseq_plugins.training.recorded_step import RecordedStep
 from tests.batches import assert_close
 from tests.tape import HostWaits, Tape
+from tests.test_tape import InBackward
 
 PAD = 1
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
@@ -142,22 +143,32 @@ def test_each_replay_draws_its_own_dropout(build, make_sample, monkeypatch):
     assert [float(step(rows)[0]) for _ in range(3)] == losses
 
 
+@pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize(
     "wait",
-    ["float(x.sum())", "x[x > 0].sum()", "x.nonzero().sum()", "x.masked_select(x > 0).sum()"],
+    [
+        *("float(x.detach().sum())", "x[x > 0].sum()", "x.nonzero()", "x.masked_select(x > 0)"),
+        *("x.tolist()", "x.cpu()", "x.detach().numpy()", "x.long().abs().flatten().bincount()"),
+    ],
 )
-def test_an_operation_that_waits_is_named_with_its_line(build, make_sample, monkeypatch, wait):
+def test_an_operation_that_waits_is_named_with_its_line(
+    build, make_sample, monkeypatch, wait, backward
+):
     model = build("--encoder-blocks", "1,1")
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
     step = make_step(model, criterion, Spec(PAD, 32, 2, 2))
     forward = type(model.decoder.layers[0].fc1).forward
 
     def waits(self, x):
-        eval(wait, {"x": x})
+        if backward:
+            return forward(self, InBackward.apply(x, lambda x: eval(wait)))
+        eval(wait)
         return forward(self, x)
 
     monkeypatch.setattr(type(model.decoder.layers[0].fc1), "forward", waits)
-    with pytest.raises(HostWaits, match=r"cannot be recorded: .*\.py:\d+: "):
+    with pytest.raises(
+        HostWaits, match=r"cannot be recorded: .*recorded_step\.py:\d+: .*eval\(wait"
+    ):
         step(lay_out(make_sample((5, 1, 7)), step.spec))
 
 

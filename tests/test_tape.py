@@ -1,0 +1,101 @@
+"""`Tape` names each operation that a CUDA graph could not record, with its line."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tape import HostWaits, Tape
+
+# the name that the message begins with, and what waits; x has four numbers
+WAITS = [
+    ("cpu", lambda x: x.cpu()),
+    ("to", lambda x: x.to("cpu")),
+    ("to", lambda x: x.to(device="cpu", dtype=torch.float64)),
+    ("tolist", lambda x: x.tolist()),
+    ("tolist", lambda x: str(x)),
+    ("numpy", lambda x: x.numpy()),
+    ("numpy", lambda x: np.asarray(x)),
+    ("_local_scalar_dense", lambda x: x.sum().item()),
+    ("_local_scalar_dense", lambda x: float(x[0])),
+    ("_local_scalar_dense", lambda x: int(x[0])),
+    ("_local_scalar_dense", lambda x: bool((x > 0).all())),
+    ("_local_scalar_dense", lambda x: range(x[0].long())),
+    ("equal", lambda x: torch.equal(x, x)),
+    ("allclose", lambda x: torch.allclose(x, x)),
+    ("lift_fresh", lambda x: torch.tensor([1.0])),
+    ("bincount", lambda x: torch.bincount(x.long(), minlength=9)),
+    ("multinomial", lambda x: x.multinomial(1)),
+    ("nonzero", lambda x: x.nonzero()),
+    ("nonzero", lambda x: torch.argwhere(x)),
+    ("nonzero", lambda x: torch.where(x > 0)),
+    ("masked_select", lambda x: x.masked_select(x > 0)),
+    ("index", lambda x: x[x > 0]),
+    ("index_put_", lambda x: x.clone().index_put_([x > 0], x)),
+    ("_unique2", lambda x: x.unique()),
+    ("unique_dim", lambda x: x.unique(dim=0)),
+    ("unique_consecutive", lambda x: x.unique_consecutive()),
+    ("repeat_interleave", lambda x: torch.repeat_interleave(x, x.long())),
+]
+ALLOWED = [
+    lambda x: x.to(x.device, torch.float64),
+    lambda x: x[x.long() % 4],
+    lambda x: torch.where(x > 0, x, 0.0),
+    lambda x: torch.repeat_interleave(x, x.long(), output_size=10),
+    lambda x: x.repeat_interleave(2),
+    lambda x: x.prod(),
+]
+# their own backward waits
+IN_BACKWARD = [
+    ("prod", lambda x: x.prod()),
+    ("cumprod", lambda x: x.cumprod(0)),
+    ("masked_scatter", lambda x: x.masked_scatter(x > 0, x)),
+]
+
+
+class InBackward(torch.autograd.Function):
+    """The identity; its backward calls a function of its input."""
+
+    @staticmethod
+    def forward(ctx, x, function):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.function(ctx.saved_tensors[0].detach())
+        return gradient, None
+
+
+def record(function, backward):
+    x = torch.arange(1.0, 5.0, requires_grad=backward)
+    with Tape().recording():
+        if backward:
+            torch.autograd.grad(InBackward.apply(x, function).sum(), x)
+        else:
+            function(x)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name, wait", WAITS)
+def test_what_waits_is_named_with_its_line(name, wait, backward):
+    with pytest.raises(HostWaits) as error:
+        record(wait, backward)
+    line = f"{__file__}:{wait.__code__.co_firstlineno}: "
+    assert str(error.value).startswith((f"{name} cannot", f".{name}() cannot"))
+    assert line in str(error.value) and "lambda x: " in str(error.value)
+    wait(torch.ones(4))  # behind the recording, nothing is refused
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("function", ALLOWED)
+def test_what_does_not_wait_is_recorded(function, backward):
+    record(function, backward)
+
+
+@pytest.mark.parametrize("name, function", IN_BACKWARD)
+def test_what_waits_in_a_backward_of_torchs_is_named_in_forward(name, function):
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(HostWaits, match=rf"^{name} cannot be recorded: .*test_tape.py:\d+: "):
+        with Tape().recording():
+            torch.autograd.grad(function(x).sum(), x)
