@@ -101,7 +101,8 @@ class RecordedStep:
 
         Args:
             rows: the batch, on the CPU.
-            count: whether its gradient counts.
+            count: whether its gradient counts; if not, the batch is not recorded, as it may be one
+                of valid, which is larger.
 
         Returns:
             like a criterion: the loss, the sample size and the logging output, whose numbers stay
@@ -110,19 +111,17 @@ class RecordedStep:
         if self.scaler is not None:
             self.scale.fill_(float(self.scaler.loss_scale))
         recording = None
-        if not self.model._forward_hooks:  # fairseq's search for NaN; a replay calls no hooks
+        # fairseq's search for NaN has hooks, which a replay does not call
+        if count and not self.model._forward_hooks:
             recording = self.recordings.get(rows.shape)
             if recording is None and len(self.recordings) < self.most:
                 recording = self.record(rows)
-        before = None if count else self.flat.gradient.clone()
         if recording is None:
-            sums = self.launch(rows)
+            sums = self.launch(rows, count)
         else:
             recording.numbers.copy_(rows.numbers, non_blocking=True)
             recording.graph.replay()
             sums = recording.sums.clone()
-        if before is not None:
-            self.flat.gradient.copy_(before)
         metrics.log_scalar("replayed", 100.0 * (recording is not None), round=1, priority=850)
         size = rows.sentences if self.criterion.sentence_avg else rows.tokens
         log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
@@ -131,10 +130,11 @@ class RecordedStep:
             self.flat.pending.append((log, self.names, sums))
         return sums[0], size, log
 
-    def launch(self, rows: Rows) -> Tensor:
+    def launch(self, rows: Rows, count: bool = True) -> Tensor:
         """`once`; if memory is short, again without what the recordings keep of it."""
         try:
-            return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
+            numbers = rows.numbers.to(self.device, non_blocking=True)
+            return self.once(rows.shape, numbers, count)
         except torch.OutOfMemoryError:
             if not self.recordings:
                 raise
@@ -146,9 +146,9 @@ class RecordedStep:
         self.most = 0
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True))
+        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True), count)
 
-    def once(self, shape: Shape, numbers: Tensor) -> Tensor:
+    def once(self, shape: Shape, numbers: Tensor, count: bool = True) -> Tensor:
         """Forward and backward; returns the sums of the criterion's logging output."""
         model = on_rows.OnRows(self.model, numbers, shape)
         # the numbers of sentences and tokens do not affect the sums
@@ -157,7 +157,8 @@ class RecordedStep:
         gradients = torch.autograd.grad(loss * self.scale, self.parameters, allow_unused=True)
         used = [(p, g) for p, g in zip(self.pieces, gradients) if g is not None]
         torch._foreach_copy_([p for p, _ in used], [g for _, g in used])
-        self.flat.gradient.add_(self.scratch)
+        if count:
+            self.flat.gradient.add_(self.scratch)
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
         return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
 
