@@ -138,15 +138,18 @@ class RecordedStep:
         except torch.OutOfMemoryError:
             if not self.recordings:
                 raise
-            logger.warning(
-                "--cuda-graphs: memory is short, so the recordings are dropped; %s",
-                SMALLER,
-            )
+        self.drop()
+        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True), count)
+
+    def drop(self) -> None:
+        """Free the memory of the recordings, if there are any, and record nothing else."""
+        if not self.recordings:
+            return
+        logger.warning(f"--cuda-graphs: memory is short, so the recordings are dropped; {SMALLER}")
         self.recordings.clear()
         self.most = 0
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True), count)
 
     def once(self, shape: Shape, numbers: Tensor, count: bool = True) -> Tensor:
         """Forward and backward; returns the sums of the criterion's logging output."""
@@ -164,12 +167,13 @@ class RecordedStep:
 
     def record(self, rows: Rows) -> Recording | None:
         """Record the step of a shape; None if that fails, and then nothing else is recorded."""
-        before = self.flat.gradient.clone()
+        before: Tensor | None = None
         # random numbers must not depend on whether this shape was recorded earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             graph = self.recorder()
             try:
+                before = self.flat.gradient.clone()
                 numbers = rows.numbers.to(self.device, copy=True)
                 with graph.warming_up():
                     sums = self.once(rows.shape, numbers)
@@ -186,7 +190,8 @@ class RecordedStep:
                 )
                 graph.recover()
             finally:
-                self.flat.gradient.copy_(before)
+                if before is not None:
+                    self.flat.gradient.copy_(before)
         return self.recordings.get(rows.shape)
 
 
@@ -214,6 +219,13 @@ def install() -> None:
         if step is not None and not isinstance(iterator.collate_fn, Collate):
             iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
         return iterator
+
+    @around(Trainer, "_log_oom")
+    def _log_oom(original: Callable, self: Trainer, error: Exception) -> None:
+        original(self, error)  # then fairseq tries a batch of valid again, or skips one of training
+        step: RecordedStep | None = getattr(self._optimizer, "recorded_step", None)
+        if step is not None:
+            step.drop()
 
     @around(FairseqTask, "train_step")
     def train_step(

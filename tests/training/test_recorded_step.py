@@ -209,7 +209,9 @@ def test_recordings_are_dropped_when_memory_is_short(build, make_sample, monkeyp
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
     rows = lay_out(make_sample((5, 1, 7)), step.spec)
     expected = float(step(rows)[0])
-    step.most = 1
+    step.flat.gradient.clone = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    step.most = 2
+    assert step.record(lay_out(make_sample((33,)), step.spec)) is None and step.most == 1
     other = lay_out(make_sample((40, 30)), step.spec)
     once, kept = RecordedStep.once, []
 
@@ -531,6 +533,28 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
             assert float(one[name]) == pytest.approx(float(other[name]), rel=0.01, abs=0.003), name
     assert all(float(one["replayed"]) == 100 for one in found)
     assert '"train_replayed": "100"' in whole  # in the line of the epoch
+
+
+@pytest.mark.parametrize("name", ["train_step", "valid_step"])
+def test_recordings_are_dropped_when_fairseq_finds_memory_short(train, monkeypatch, name):
+    """Then it tries a batch of valid again, and skips one of training."""
+    prepare, steps, kept = recorded_step.prepare, [], []
+    monkeypatch.setattr(
+        recorded_step, "prepare", lambda trainer: steps.append(prepare(trainer)) or steps[-1]
+    )
+    original = getattr(FairseqTask, name)
+
+    def short(*args, **kwargs):
+        kept.append(len(steps[-1].recordings))
+        if kept[-1]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(FairseqTask, name, short)
+    losses, output = train()
+    assert sum(count > 0 for count in kept) == 1 < len(kept)
+    assert output.count("memory is short, so the recordings are dropped") == 1
+    assert len(losses) == 4 and not steps[-1].recordings
 
 
 def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
