@@ -157,9 +157,9 @@ class RecordedStep:
         # the numbers of sentences and tokens do not affect the sums
         loss, _, log = self.criterion(model, model.sample(1, 1))
         # no hooks run, and nothing is accumulated parameter by parameter
-        gradients = torch.autograd.grad(loss * self.scale, self.parameters, allow_unused=True)
-        used = [(p, g) for p, g in zip(self.pieces, gradients) if g is not None]
-        torch._foreach_copy_([p for p, _ in used], [g for _, g in used])
+        scaled = loss * self.scale
+        gradients = torch.autograd.grad(scaled, self.parameters, materialize_grads=True)
+        torch._foreach_copy_(self.pieces, gradients)
         if count:
             self.flat.gradient.add_(self.scratch)
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]

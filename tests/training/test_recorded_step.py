@@ -264,6 +264,22 @@ def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     assert_close(step.flat.gradient, 2 * once, "gradients add up", 1e-12)
 
 
+def test_a_parameter_that_a_shape_does_not_use_has_no_gradient(build, make_sample):
+    class Sometimes(LabelSmoothedCrossEntropyFused):
+        def forward(self, model, sample, reduce=True):
+            loss, *rest = super().forward(model, sample, reduce)
+            return loss + (model.extra if sample["target"].numel() > 32 else 0), *rest
+
+    model = build("--encoder-blocks", "1,1")
+    model.extra = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
+    step = make_step(model, Sometimes(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    for lengths, expected in (((40,), 1), ((5, 1, 7), 0), ((5, 1, 7), 0)):
+        step.flat.zero_grad()
+        step(lay_out(make_sample(lengths), step.spec))
+        assert model.extra.grad == expected
+    assert len(step.recordings) == 2
+
+
 def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, monkeypatch):
     options = mock.Mock(model_parallel_size=1, ddp_backend="pytorch_ddp", zero_sharding="none")
     for name in ("amp", "memory_efficient_fp16", "memory_efficient_bf16"):
