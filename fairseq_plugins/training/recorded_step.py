@@ -37,6 +37,7 @@ from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
+from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.cuda_graph import recorder_for
 from fairseq_plugins.modules.rows import largest_flash_head
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer, views
@@ -250,10 +251,16 @@ def install() -> None:
 
 
 def prepare(trainer: Trainer) -> RecordedStep | None:
-    """The recorded step of a trainer; None, after one line with the reason, if there is none."""
+    """The recorded step of a trainer; None, after one line with the reason, if there is none.
+
+    All processes of a training must call this together.
+    """
     if hasattr(trainer.optimizer, "recorded_step"):
         return trainer.optimizer.recorded_step
     reason = find_obstacle(trainer)
+    # GPUs may differ; a process without recordings would exchange gradients in another way
+    others = kernels.agree({"steps": reason} if reason else {})
+    reason = reason or others.get("steps", "")
     if reason:
         logger.warning(_not_recorded(reason))
         trainer.optimizer.recorded_step = None

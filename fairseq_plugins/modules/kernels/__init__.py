@@ -149,7 +149,7 @@ def agree(problems: dict[str, str]) -> dict[str, str]:
     """The problems of all processes of a training, which must call this together.
 
     Args:
-        problems: those of this process, by the name of the kernel.
+        problems: those of this process, by the name of what has them.
     """
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return problems
