@@ -18,7 +18,7 @@ from torch import Tensor
 SHORTEST = 16  # smallest of the largest lengths
 PAIR = {"id", "source", "target"}  # of a sentence pair without alignments or constraints
 LARGE = 1 << 22  # numbers of a grid that should not be much larger than the batch
-SENTENCES = 8  # of such a grid, a multiple of it
+SENTENCES = 8  # of such a grid, a multiple of it; fewer are a power of two
 ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
@@ -39,7 +39,7 @@ class Spec(NamedTuple):
     step: int  # rows are a multiple of it, and of 1/8 of the next power of two
     window: int = 1  # of pooling over time
     blocks: int = 1  # of the encoder that pools over time
-    grid: bool = False  # whether a layer computes attention of all sentences x longest lengths
+    grid: bool = False  # whether a layer computes on all sentences x longest lengths
 
     @classmethod
     def make(cls, pad: int, step: int, window: int, blocks: int, grid: bool = False) -> "Spec":
@@ -156,7 +156,8 @@ def plan(
     fillers = 1
     while True:
         sentences = len(source) + fillers
-        sentences = _round_up(sentences, SENTENCES) if large else _power(sentences)
+        many = large and sentences > SENTENCES
+        sentences = _round_up(sentences, SENTENCES) if many else _power(sentences)
         sizes = [
             _round_up(int(x.sum()) + fillers, step) for x, step in zip((source, target), steps)
         ]

@@ -40,6 +40,7 @@ from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.cuda_graph import recorder_for
 from fairseq_plugins.modules.rows import largest_flash_head
+from fairseq_plugins.modules.token_mixers import TokenMixer
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer, views
 
 logger = logging.getLogger(__name__)
@@ -284,11 +285,6 @@ def prepare(trainer: Trainer) -> RecordedStep | None:
     else:
         parameters = list(optimizer.params)
         optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
-    encoder = model.encoder
-    blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
-    window, copies = getattr(encoder, "time_window", 1), getattr(model.decoder, "copying", None)
-    # copying reads the weights of the last layer's attention
-    spec = Spec.make(encoder.padding_idx, STEP, window, blocks, grid=copies is not None)
     recorder = recorder_for(flat.gradient.device)
     assert recorder is not None
     # torch's wrapper of parallel training is not used: it keeps autograd nodes of the default
@@ -296,9 +292,22 @@ def prepare(trainer: Trainer) -> RecordedStep | None:
     trainer._wrapped_model = model
     gc.collect()
     optimizer.recorded_step = RecordedStep(
-        model, trainer.get_criterion(), flat, parameters, recorder, scaler, spec
+        model, trainer.get_criterion(), flat, parameters, recorder, scaler, make_spec(model)
     )
     return optimizer.recorded_step
+
+
+def make_spec(model: Any) -> Spec:
+    """The layout of a model's batches."""
+    encoder = model.encoder
+    blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
+    # copying reads the weights of the last layer's attention
+    grid = getattr(model.decoder, "copying", None) is not None or any(
+        isinstance(m, TokenMixer) and type(m).on_rows is TokenMixer.on_rows
+        for m in encoder.modules()
+    )
+    window = getattr(encoder, "time_window", 1)
+    return Spec.make(encoder.padding_idx, STEP, window, blocks, grid)
 
 
 def find_obstacle(trainer: Trainer) -> str:

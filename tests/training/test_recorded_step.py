@@ -25,7 +25,7 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.data.rows import Collate, Rows, Spec, lay_out, plan
+from fairseq_plugins.data.rows import LARGE, Collate, Rows, Spec, lay_out, plan
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import flat_optimizer, recorded_step
@@ -336,6 +336,34 @@ def test_padding_is_an_eighth_at_most():
         for shape, _, _ in (plan(source, target, spec._replace(grid=grid)) for grid in (0, 1))
     ]
     assert sizes[1] < 1.75 * 32 * 1500 * 600 < sizes[0] / 2
+    for count, length in ((3, 4000), (1, 8000)):  # few long documents
+        shape, _, _ = plan(np.full(count, length), np.full(count, 600), spec._replace(grid=True))
+        assert shape.sentences * shape.longest <= 2.1 * count * length
+
+
+def test_a_grid_is_at_most_eight_times_the_padded_batch():
+    generator, largest = np.random.default_rng(1), {}
+    for _ in range(3000):
+        count, top = generator.integers(1, 200), generator.integers(64, 600)
+        source, target = (
+            generator.integers(16, most, count)
+            for most in (top, int(top * generator.uniform(0.5, 2.2)))
+        )
+        if source.sum() > 1024:
+            shape, _, _ = plan(source, target, Spec(PAD, 64, grid=True))
+            large = count * source.max() * target.max() > LARGE
+            ratio = shape.sentences * shape.longest / (count * source.max())
+            largest[large] = max(ratio, largest.get(large, 0))
+    assert 7 < largest[False] < 8.2 and largest[True] < 4, largest
+
+
+def test_layouts_know_of_a_grid(build, build_joined):
+    softmax = "--encoder-token-mixer softmax"
+    for mixer, expected in ((softmax, False), ("--encoder-token-mixer longformer", True)):
+        model = build(*"--encoder-blocks 1,1".split(), *mixer.split())
+        assert recorded_step.make_spec(model) == Spec(PAD, recorded_step.STEP, 2, 2, expected)
+    assert recorded_step.make_spec(build_joined(*COPIES.split())).grid
+    assert not recorded_step.make_spec(build("--decoder-layers", "1", arch="transformer")).grid
 
 
 def test_rows_pass_fairseqs_copies_untouched(make_sample):
