@@ -415,6 +415,18 @@ def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(fresh, monkeypa
     ]
 
 
+def test_a_kernel_that_fails_without_dropout_stays_on_in_training(fresh, monkeypatch, caplog):
+    """One process alone may find that, in validation, and a checkpoint holds the names."""
+    monkeypatch.setattr(kernels, "_check", lambda *given: "it fails" * (given[-1] == 0))
+    for _ in range(2):
+        assert kernels.usable(HALF, "residual", 8, 1)
+        assert not kernels.usable(HALF, "residual", 8, 0)
+    assert kernels.in_use() == ["residual"]
+    assert [record.message for record in caplog.records] == [
+        "Triton kernels are not used, plain torch is: it fails"
+    ]
+
+
 def test_nothing_is_checked_while_a_graph_is_recorded(fresh, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert not kernels.usable(HALF, "products", 1)

@@ -80,8 +80,8 @@ def usable(x: Tensor, name: str, *sizes: int) -> bool:
     if unknown and torch.cuda.is_current_stream_capturing():
         return False
     problem = find_problem(name, x.device, x.dtype, *sizes)
-    if problem:
-        turn_off([name], problem)
+    if problem:  # other sizes stay on: a training keeps its kernels if evaluation lacks one
+        _log_unused(problem)
     return not problem
 
 
