@@ -20,8 +20,7 @@ from .grouped_top_k import GroupedBeamSearch
 from .unknown import NUMBERS, UnknownSubwords, to_known
 
 logger = logging.getLogger(__name__)
-# recorders that have recorded, and their threads, as libraries have memory per thread
-_warm: set[tuple[type, int]] = set()
+_warm = threading.local()  # `recorder`: what has recorded, as libraries have memory per thread
 
 VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
@@ -216,10 +215,10 @@ class _Batch:
         before = [x.clone() for x in state]
         at = torch.full((1,), number, device=self.found.device)
         graph = self.recorder()
-        warm = (type(graph), threading.get_ident())
         try:
             # earlier steps ran the same kernels; libraries allocate here, once
-            contexts = [] if warm in _warm else [graph.warming_up()]
+            warm = getattr(_warm, "recorder", None) is type(graph)
+            contexts = [] if warm else [graph.warming_up()]
             for context in (*contexts, graph.recording()):
                 self._set_state(state)
                 with context:
@@ -228,7 +227,7 @@ class _Batch:
                         x.copy_(new)
                 for x, old in zip(state, before):
                     x.copy_(old)
-            _warm.add(warm)
+            _warm.recorder = type(graph)
         except RuntimeError as error:
             self.recorder = None
             logger.warning(f"search steps are not recorded: {first_cause(error)}")

@@ -1,6 +1,7 @@
 """CUDA graphs: record work on a GPU once, and launch all of it at once later."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,33 +9,40 @@ import torch
 
 
 class CudaGraph:
-    """A CUDA graph. All share one memory pool, as no result in it outlives a replay."""
+    """A CUDA graph.
 
-    pool: Any = None
-    stream: Any = None
+    Those of a thread share one memory pool, as no result in it outlives a replay, and one stream.
+    """
+
+    shared = threading.local()
+    lock = threading.Lock()  # a recording begins by waiting for all streams, also recording ones
 
     def __init__(self) -> None:
-        if CudaGraph.pool is None:
-            CudaGraph.pool, CudaGraph.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        if not hasattr(self.shared, "pool"):
+            self.shared.pool = torch.cuda.graph_pool_handle()
+            self.shared.stream = torch.cuda.Stream()
         self.graph = torch.cuda.CUDAGraph()
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
         """Context in which libraries allocate and choose kernels, outside a recording."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        stream = self.shared.stream
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             yield
-        torch.cuda.current_stream().wait_stream(self.stream)
+        torch.cuda.current_stream().wait_stream(stream)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Context that records launches without running them."""
         # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
         # its stream current when a recording fails
+        pool, stream = self.shared.pool, self.shared.stream
         with (
-            torch.cuda.stream(self.stream),
+            self.lock,
+            torch.cuda.stream(stream),
             torch.cuda.graph(
-                self.graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+                self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"
             ),
         ):
             yield
@@ -52,8 +60,8 @@ class CudaGraph:
         """
         torch.cuda.empty_cache()
         with contextlib.suppress(RuntimeError):  # it has ended already
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.pool)
-        cls.pool = torch.cuda.graph_pool_handle()
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.shared.pool)
+        cls.shared.pool = torch.cuda.graph_pool_handle()
         number = torch.zeros((), device="cuda")
         with contextlib.suppress(RuntimeError), cls().recording():
             number.add_(1)

@@ -1,0 +1,54 @@
+"""CUDA graphs of several threads, with stand-ins for what needs a GPU."""
+
+import contextlib
+import itertools
+import threading
+import time
+from unittest import mock
+
+import torch
+
+from fairseq_plugins.modules.cuda_graph import CudaGraph
+
+
+def test_threads_record_one_after_the_other_and_share_no_memory(monkeypatch):
+    """Their replays may overlap, and a recording cannot begin while another thread records."""
+    pools, recording, used = itertools.count(), [], set()
+
+    @contextlib.contextmanager
+    def graph(graph, pool, stream, capture_error_mode):
+        assert not recording
+        recording.append(pool)
+        yield
+        used.add((threading.get_ident(), pool, id(stream)))
+        recording.clear()
+
+    monkeypatch.setattr(CudaGraph, "shared", threading.local())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
+    monkeypatch.setattr(torch.cuda, "Stream", mock.Mock)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", mock.Mock)
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda, "current_stream", mock.Mock())
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    together, failed = threading.Barrier(3), []
+
+    def work():
+        try:
+            for _ in range(5):
+                recorder = CudaGraph()
+                together.wait(60)
+                with recorder.warming_up():
+                    pass
+                with recorder.recording():
+                    time.sleep(0.002)
+        except Exception as error:
+            failed.append(error)
+            together.abort()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and not recording
+    assert all(len(set(column)) == 3 for column in zip(*used)) and len(used) == 3
