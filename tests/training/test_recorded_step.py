@@ -13,6 +13,7 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
+from fairseq.modules import MultiheadAttention
 from fairseq.optim.adam import Adam
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq.optim.fp16_optimizer import FP16Optimizer
@@ -27,6 +28,7 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.data.rows import LARGE, Collate, Rows, Spec, lay_out, plan
 from fairseq_plugins.modules.dropout import FastDropout
+from fairseq_plugins.modules.rows import Layout, attention_on_rows, largest_flash_head
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.training import flat_optimizer, recorded_step
 from fairseq_plugins.training.flat_optimizer import FlatOptimizer
@@ -280,24 +282,120 @@ def test_a_parameter_that_a_shape_does_not_use_has_no_gradient(build, make_sampl
     assert len(step.recordings) == 2
 
 
-def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, monkeypatch):
-    options = mock.Mock(model_parallel_size=1, ddp_backend="pytorch_ddp", zero_sharding="none")
-    for name in ("amp", "memory_efficient_fp16", "memory_efficient_bf16"):
-        setattr(options, name, False)
-    options.pipeline_model_parallel = options.use_bmuf = options.num_batch_buckets = False
-    sections = ("common", "distributed_training", "optimization", "task")
-    trainer = SimpleNamespace(
-        cfg=SimpleNamespace(**dict.fromkeys(sections, options)),
-        device=torch.device("cpu"),
-        quantizer=None,
-        task=object.__new__(FairseqTask),
-        get_criterion=lambda: LabelSmoothedCrossEntropyRDrop(TASK, False, 0.1),
-        get_model=lambda: build_joined(*COPIES.split()),
-    )
+@pytest.fixture
+def make_trainer(monkeypatch):
+    """What `find_obstacle` reads of a trainer, on a device that records."""
     monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
-    assert "the divergence of two mixtures needs" in recorded_step.find_obstacle(trainer)
-    trainer.get_criterion = lambda: LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    assert recorded_step.find_obstacle(trainer) == ""
+    plain = dict.fromkeys(("amp", "memory_efficient_fp16", "memory_efficient_bf16"), False)
+    plain |= {"pipeline_model_parallel": False, "use_bmuf": False}
+    plain |= {"model_parallel_size": 1, "ddp_backend": "pytorch_ddp", "zero_sharding": "none"}
+    sections = ("common", "distributed_training", "optimization", "task")
+
+    def make(model, kind=LabelSmoothedCrossEntropyFused, device="cpu", **options):
+        criterion = kind(TASK, False, 0.1)
+        return SimpleNamespace(
+            cfg=SimpleNamespace(**dict.fromkeys(sections, SimpleNamespace(**plain | options))),
+            device=torch.device(device),
+            quantizer=None,
+            task=object.__new__(FairseqTask),
+            get_criterion=lambda: criterion,
+            get_model=lambda: model,
+        )
+
+    return make
+
+
+def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, make_trainer):
+    model = build_joined(*COPIES.split())
+    found = recorded_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyRDrop))
+    assert "the divergence of two mixtures needs" in found
+    found = recorded_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyCriterion))
+    assert found == "--copy-attention without --criterion label_smoothed_cross_entropy_fused"
+    assert recorded_step.find_obstacle(make_trainer(model)) == ""
+
+
+@pytest.mark.parametrize(
+    "option, value, told",
+    [
+        ("amp", True, "--amp"),
+        ("memory_efficient_fp16", True, "--memory-efficient-fp16"),
+        ("memory_efficient_bf16", True, "--memory-efficient-bf16"),
+        ("model_parallel_size", 2, "--model-parallel-size"),
+        ("pipeline_model_parallel", True, "--pipeline-model-parallel"),
+        ("ddp_backend", "fully_sharded", "--ddp-backend fully_sharded"),
+        ("ddp_backend", "slowmo", "--ddp-backend slowmo"),
+        ("zero_sharding", "os", "--zero-sharding"),
+        ("use_bmuf", True, "--use-bmuf"),
+    ],
+)
+def test_options_that_prevent_recordings_are_named(build, make_trainer, option, value, told):
+    model = build("--encoder-blocks", "1,1")
+    assert recorded_step.find_obstacle(make_trainer(model)) == ""
+    assert recorded_step.find_obstacle(make_trainer(model, **{option: value})) == told
+
+
+def test_tasks_and_criterions_that_prevent_recordings_are_named(build, make_trainer):
+    class Custom(FairseqTask):
+        def train_step(self, *args, **kwargs):
+            raise NotImplementedError
+
+    class Other(LabelSmoothedCrossEntropyCriterion):
+        pass
+
+    model = build("--encoder-blocks", "1,1")
+    trainer = make_trainer(model)
+    trainer.get_criterion().extra = torch.nn.Parameter(torch.zeros(1))
+    assert recorded_step.find_obstacle(trainer) == "a criterion with parameters"
+    trainer = make_trainer(model, Other)
+    assert recorded_step.find_obstacle(trainer) == "--criterion with Other"
+    trainer.task = object.__new__(Custom)
+    assert recorded_step.find_obstacle(trainer) == "Custom has a custom train_step"
+    trainer.task.uses_ema = True
+    told = "a task that trains with averaged weights"
+    assert recorded_step.find_obstacle(trainer) == told
+    trainer.quantizer = object()
+    assert recorded_step.find_obstacle(trainer) == "--quantization-config-path"
+
+
+@pytest.mark.parametrize(
+    "capability, half, words, told",
+    [
+        ((9, 0), False, "", "float32, where attention would compute padding: use --bf16 or --fp16"),
+        ((7, 5), True, "", "it needs flash attention, and a GPU of compute capability 8.0"),
+        ((9, 0), True, "", "attention heads of 12 features: 8, 16, 24, ... 256 work"),
+        ((9, 0), True, "--decoder-embed-dim 512 --encoder-embed-dim 32", ""),
+        (
+            (8, 6),
+            True,
+            "--decoder-embed-dim 512 --encoder-embed-dim 32",
+            "attention heads of 256 features: 8, 16, 24, ... 192 work",
+        ),
+    ],
+)
+def test_what_a_gpu_lacks_is_named(build, make_trainer, monkeypatch, capability, half, words, told):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    monkeypatch.setattr(recorded_step, "largest_flash_head", largest_flash_head.__wrapped__)
+    model = build(*words.split(), arch="transformer", plain=True)
+    model = model.bfloat16() if half else model
+    assert recorded_step.find_obstacle(make_trainer(model, device="cuda")) == told
+
+
+def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
+    """Its operator is not public, and another version may take other arguments."""
+    monkeypatch.setattr("fairseq_plugins.modules.rows.has_flash", lambda query: True)
+    monkeypatch.delattr(Layout, "to_grid")
+    attention = MultiheadAttention(32, 2, dropout=0.1).to("meta").bfloat16()
+    layouts = [Layout(torch.empty(4, dtype=torch.int64, device="meta"), n, 16) for n in (40, 24)]
+    x, memory = (
+        torch.empty(at.rows, 32, dtype=torch.bfloat16, device="meta", requires_grad=True)
+        for at in layouts
+    )
+    for causal, read, at in ((True, x, layouts[0]), (False, memory, layouts[1])):
+        out, _ = attention_on_rows(attention, x, layouts[0], read, at, causal)
+        gradients = torch.autograd.grad(out.sum(), [x, read])
+        assert [g.shape for g in gradients] == [x.shape, read.shape]
+        assert out.shape == x.shape and out.dtype == torch.bfloat16
 
 
 # --- layout ---
