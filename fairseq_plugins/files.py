@@ -213,7 +213,7 @@ def check_no_link(path: Path) -> None:
         )
 
 
-def lock(file: Any, what: AnyPath, work: str) -> None:
+def lock(file: Any, what: AnyPath, work: str) -> bool:
     """Lock an open file until it is closed.
 
     Without file locks, such as on Lustre mounted without flock, we warn and continue.
@@ -222,6 +222,9 @@ def lock(file: Any, what: AnyPath, work: str) -> None:
         file: the file.
         what: the file or folder that the warning names.
         work: what the process does there, such as "training".
+
+    Returns:
+        whether it is locked.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -236,6 +239,8 @@ def lock(file: Any, what: AnyPath, work: str) -> None:
             "there",
             file=sys.stderr,
         )
+        return False
+    return True
 
 
 def flush_to_disk(path: AnyPath) -> None:

@@ -25,7 +25,7 @@ from fairseq_plugins.version import __version__
 
 from . import architecture
 
-LOCK = "lock"  # in the temporary folder of an export
+LOCK = "export.lock"  # in the temporary folder of an export; a training's "lock" is not ours
 
 
 def check_new_folder(out: Path) -> None:
@@ -39,7 +39,8 @@ def check_new_folder(out: Path) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """An empty folder that becomes `out` at the end, and is removed after an error.
 
-    Leftovers of a killed export of this name, whose lock is free, are removed too.
+    Leftovers of a killed export of this name, whose lock is free, are removed too; without file
+    locks they stay.
 
     Raises:
         ConfigurationError: the disk is full.
@@ -49,8 +50,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         if re.fullmatch(re.escape(out.name) + r"\.[a-z0-9_]{8}", left.name):
             with contextlib.suppress(OSError):  # a held lock also raises OSError
                 with open(left / LOCK, "r+", opener=without_links) as held:
-                    lock(held, left, "export")
-                    shutil.rmtree(left)
+                    if lock(held, left, "export"):
+                        shutil.rmtree(left)
     try:
         with contextlib.ExitStack() as stack:
             scratch = stack.enter_context(

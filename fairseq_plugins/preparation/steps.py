@@ -17,7 +17,7 @@ from fairseq_plugins.files import PART, digest, lock, open_to_append
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, needed_files
 
-LOCK = "lock"
+LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours
 CHECKSUM = re.compile("[0-9a-f]{64}")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import options
 
-from fairseq_plugins import commands
+from fairseq_plugins import commands, files
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import hypotheses
@@ -147,19 +147,31 @@ def test_a_model_that_holds_no_numbers(out, run, tmp_path):
 
 def test_what_a_killed_export_left_is_removed(out):
     """And nothing else: neither what another export makes now, nor the user's."""
-    left, mine = out.with_name("exported.ab_12345"), out.with_name("exported.old")
+    left, mine = out.with_name("exported.ab_12345"), out.with_name("exported.baseline")
     for folder in (left, mine, out.with_name("exported.12345678")):
         folder.mkdir()
         (folder / "graph").touch()
-    (left / "lock").touch()
+    (left / "export.lock").touch()
+    (mine / "lock").touch()
     with new_folder(out) as first:
         with new_folder(out.with_name("exported2")):
             pass
         with pytest.raises(ConfigurationError), new_folder(out):
             assert not left.exists() and first.exists()
             raise ConfigurationError("stopped")
-    names = ["exported", "exported.12345678", "exported.old", "exported2"]
+    names = ["exported", "exported.12345678", "exported.baseline", "exported2"]
     assert sorted(path.name for path in out.parent.iterdir()) == names
+
+
+def test_without_file_locks_a_running_export_keeps_its_folder(out, monkeypatch):
+    monkeypatch.setattr(files.fcntl, "flock", no_locks)
+    with new_folder(out) as first, pytest.raises(ConfigurationError), new_folder(out):
+        assert first.exists()
+        raise ConfigurationError("stopped")
+
+
+def no_locks(file, operation):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def test_a_full_disk_is_told(run, out, monkeypatch):

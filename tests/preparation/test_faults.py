@@ -271,12 +271,13 @@ def test_a_folder_in_the_way(tmp_path, corpus, monkeypatch, folder):
     assert (tmp_path / "here/file").read_text() == "mine"
 
 
-def test_a_foreign_folder_named_part_is_kept(tmp_path, corpus):
+@pytest.mark.parametrize("name", ["thesis.txt", "lock"])  # a training leaves the latter
+def test_a_foreign_folder_named_part_is_kept(tmp_path, corpus, name):
     (tmp_path / "data.part").mkdir()
-    (tmp_path / "data.part/thesis.txt").write_text("mine")
+    (tmp_path / "data.part" / name).write_text("mine")
     message = refused(translation, tmp_path / "data", corpus)
     assert message.startswith("{}.part exists and was not made".format(tmp_path / "data"))
-    assert (tmp_path / "data.part/thesis.txt").read_text() == "mine"
+    assert (tmp_path / "data.part" / name).read_text() == "mine"
 
 
 def test_a_read_only_folder(tmp_path, corpus, monkeypatch):
@@ -372,7 +373,7 @@ def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path, corpus):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "data.part").mkdir()
     (tmp_path / "data.part/preparation.json").write_text("{}")
-    (tmp_path / "data.part/lock").symlink_to(tmp_path / "mine")
+    (tmp_path / "data.part/preparation.lock").symlink_to(tmp_path / "mine")
     message = refused(translation, tmp_path / "data", corpus)
     assert message.startswith("{}.part cannot be written".format(tmp_path / "data"))
     assert (tmp_path / "mine").read_text() == "mine"
