@@ -66,17 +66,17 @@ def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys
     assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
     # a short table comes last
     assert "| first | 1.000 | 62.500 |" in capsys.readouterr().out.split("\n\n")[-1]
-    assert list(report.run()[1]) == ["short"]
+    assert list(report.run()[1]) == ["epoch", "profile", "profile_32768"]
 
 
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
-    report.status = {"flash": "failed with exit status 1", "epoch": gpu_report.STOPPED}
+    report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
     status, started = report.run()
     assert status == 1 and list(started) == PARTS
     assert "flash: failed with exit status 1" in (report.out / "report.md").read_text()
     report.status = {}
     status, started = report.run()
-    assert status == 0 and list(started) == ["flash", "epoch"]
+    assert status == 0 and list(started) == ["flash", "step_512"]
     assert list(report.run("--run", "1", "--part", "launch")[1]) == ["launch"]
     # those of another commit say nothing of this one
     report.here["commit"] = "7654321"
@@ -115,7 +115,7 @@ def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
 
 def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
     report.graphs = False
-    _, started = report.run()
+    _, started = report.run("--run", "1b")
     assert "profile" not in started and "profile: needs --cuda-graphs" in capsys.readouterr().out
     assert not any("--cuda-graphs" in word for words in started.values() for word in words)
     _, started = report.run("--run", "5")
@@ -128,7 +128,7 @@ def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, told",
     [
-        (["--run", "9"], "--run 9 is unknown: give one of 1, 2, 2a, "),
+        (["--run", "9"], "--run 9 is unknown: give one of 1, 1b, 2, 2a, "),
         (
             ["--run", "2a", "--part", "flash"],
             "--part flash is not in run 2a: give one of training, test",

@@ -156,6 +156,12 @@ RUNS: list[Run] = [
             Part("step_4096", _STEP.format(4096), 120, _STEPS, SIZES),
             Part("step_32768", _STEP.format(32768) + " --batches 3", 60, _STEPS, SIZES),
             Part("step_512", _STEP.format(512), 60, _STEPS, SIZES),
+        ],
+    ),
+    Run(
+        "1b",
+        "an epoch, and profiles of recorded steps",
+        [
             Part("epoch", "benchmark gpu-part updates DATA --dtype bf16", 120, both(FUSED), SIZES),
             Part(
                 "profile",
@@ -212,10 +218,12 @@ RUNS: list[Run] = [
                 [TRANSFORMER, *both(MSCFFN, FASTFORMER)],
                 SIZES,
             ),
-            Part(
-                "tests", f'pytest -q -n 4 -p no:cacheprovider {_TESTS} -m "gpu and not slow"', 180
-            ),
         ],
+    ),
+    Run(
+        "3t",
+        "the tests for a GPU",
+        [Part("tests", f'pytest -q -n 4 -p no:cacheprovider {_TESTS} -m "gpu and not slow"', 180)],
     ),
     Run(
         "3b",
