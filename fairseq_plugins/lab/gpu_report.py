@@ -6,8 +6,9 @@
     python -m fairseq_plugins.lab.gpu_report DATA --out DIR --run 1 --toy   # without a GPU
 
 It needs no network. DATA is a folder of a prepare-* command for translation. A run consists of
-parts, each a process with its own time limit: if one fails or is too slow, the others still run.
-Rerun to resume: finished parts of this commit are kept. --out gets, written after each part,
+parts, each a process with its own time limit: if one fails or is too slow, the others still run,
+and --run N repeats it. Rerun to resume: finished parts of this commit are kept. --out gets,
+written after each part,
 
     report.md     tables of the parts, and the goals
     report.json   the same with every figure, and the end of each log
@@ -19,6 +20,7 @@ import argparse
 import contextlib
 import importlib.util
 import os
+import re
 import signal
 import sys
 import time
@@ -32,6 +34,7 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
+NO_TIME = "no time was left"
 # SIGTERM counts as Ctrl-C, so that pytest tells what failed before the time was up
 PYTEST = """import signal, sys, pytest
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -190,35 +193,57 @@ def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
         file.write("\n".join([*head, *lines]) + "\n")
 
 
-def choose(asked: Any, report: dict[str, Any], places: dict[str, Any], commit: str) -> Any:
-    """The run that is asked for, or the next one: the first with a part that is not finished."""
+def choose(
+    asked: Any, report: dict[str, Any], places: dict[str, Any], graphs: bool, commit: str
+) -> Any:
+    """The run that is asked for, or the first with a part that can run and is not over."""
     from fairseq_plugins.lab.benchmarks import gpu_runs
 
     if asked:
         return gpu_runs.find(asked)
+    unfinished = []
     for run in gpu_runs.RUNS:
-        before = report["runs"].get(run.name, {})
+        done = report["runs"].get(run.name, {})
         for part in run.parts:
-            possible = all(places.get(name) for name in part.needs)
-            if possible and not kept(before.get(part.name), commit):
+            if obstacle(part, places, graphs, done, commit):
+                continue
+            if not is_over(part, done.get(part.name), commit):
                 return run
+            if not kept(done[part.name], commit):
+                unfinished.append(f"{run.name} ({part.name}: {done[part.name]['status']})")
+    if unfinished:
+        raise ConfigurationError(
+            f"no run is left, but these did not finish: {', '.join(unfinished)}: repeat with --run"
+        )
     raise ConfigurationError("all runs are finished: repeat one with --run")
 
 
-def obstacle(part: Any, places: dict[str, Any], graphs: bool, left: float) -> str:
-    """Why a part cannot run, or nothing."""
+def obstacle(
+    part: Any, places: dict[str, Any], graphs: bool, done: dict[str, Any], commit: str
+) -> str:
+    """Why a part cannot run, or nothing.
+
+    Args:
+        part: the part.
+        places: the prepared folders.
+        graphs: whether fairseq-train has --cuda-graphs.
+        done: what is known of the parts of the run.
+        commit: the one that runs.
+    """
     from fairseq_plugins.lab.benchmarks import gpu_runs, machine
 
     missing = [f"--{name.lower()} DIR" for name in part.needs if not places[name]]
     if missing:
         return f"needs {' and '.join(missing)}"
+    if part.after and not kept(done.get(part.after), commit):
+        return f"{part.after} is not finished"
     if not graphs and part.contenders and all(gpu_runs.GRAPHS in c for c in part.contenders):
         return f"needs {gpu_runs.GRAPHS}"
     if part.words.startswith("pytest"):
         modules = ("pytest", "pytest_timeout", "xdist")
         if not (machine.ROOT / "tests").is_dir() or not all(map(importlib.util.find_spec, modules)):
             return "needs a checkout, pytest, pytest-timeout and pytest-xdist"
-    return "no time was left" if left < LEAST else ""
+    return ""
 
 
 def is_unfinished(words: Sequence[str]) -> bool:
@@ -233,6 +258,32 @@ def is_unfinished(words: Sequence[str]) -> bool:
 
 def kept(before: Any, commit: str) -> bool:
     return bool(before) and before["status"] == FINISHED and before["commit"] == commit
+
+
+def is_over(part: Any, before: Any, commit: str) -> bool:
+    """Whether a part finished, failed or was too slow, so that it is repeated only if asked."""
+    if not before or before["commit"] != commit:
+        return False
+    status = before["status"]
+    return status.startswith((FINISHED, "failed")) or (status == STOPPED and not part.resumes)
+
+
+def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
+    """A row with what a training or a test measured, which have no --json."""
+    from fairseq_plugins.json_files import read_json
+    from fairseq_plugins.lab.reproduction.training_log import log_of
+
+    if words[0] == "train":
+        folder = Path(words[words.index("--save-dir") + 1])
+        text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
+        # of fairseq: all seconds up to the update, also of earlier starts
+        seconds = float(re.findall(r"\bwall[ =]([\d.]+(?:e\+\d+)?)", text)[-1])
+        figure = f"{log_of(folder).updates} updates in {seconds:.0f} s"
+        return [{"contender": words[1], "seconds": seconds, "figure": figure}]
+    written = Path(words[2]).glob("evaluation/*/scores.json")
+    scores = (read_json(max(written, key=lambda path: path.stat().st_mtime)) or {})["scores"]
+    bleu = scores["BLEU"]["score"]
+    return [{"contender": "test", "bleu": bleu, "figure": f"BLEU {bleu:.2f}"}]
 
 
 def short_table(name: str, parts: dict[str, Any]) -> list[str]:
@@ -308,7 +359,7 @@ def main(argv: Sequence[str]) -> int:
             for part in run.parts:
                 print(f"      {part.name:18} {part.seconds:4.0f} s  {part.words}")
         return 0
-    from fairseq_plugins.json_files import read_json
+    from fairseq_plugins.json_files import read_json, write_json
     from fairseq_plugins.training import planning
     from fairseq_plugins.training.jobs import alone_in
 
@@ -332,7 +383,8 @@ def main(argv: Sequence[str]) -> int:
             device = report["machine"]["device"]
             raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
         report["machine"] = here
-        run = choose(args.run, report, places, here["commit"])
+        commit = here["commit"]
+        run = choose(args.run, report, places, graphs, commit)
         names = [part.name for part in run.parts]
         for name in args.part:
             if name not in names:
@@ -347,31 +399,48 @@ def main(argv: Sequence[str]) -> int:
         folder = work / run.name
         folder.mkdir(exist_ok=True)
         done = report["runs"].setdefault(run.name, {})
+        first = None
         for part in run.parts:
-            if part.name not in args.part and (
-                args.part or kept(done.get(part.name), here["commit"])
-            ):
+            before = done.get(part.name)
+            if args.part:
+                skipped = part.name not in args.part
+            else:
+                skipped = kept(before, commit) if args.run else is_over(part, before, commit)
+            if skipped:
                 continue
             left = end - time.monotonic()
-            reason = obstacle(part, places, graphs, left)
+            reason = obstacle(part, places, graphs, done, commit)
+            reason = reason or (NO_TIME if left < LEAST else "")
             if reason:
                 print(f"{part.name}: {reason}", flush=True)
-                empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": here["commit"]}
+                empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": commit}
                 done.setdefault(part.name, {"status": reason, **empty})
                 continue
             words = part.command({**places, gpu_runs.WORK: folder}, graphs, args.toy)
             figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
+            # nothing may stay that an earlier model or commit gave
+            for later in run.parts:
+                if later.after == part.name:
+                    done.pop(later.name, None)
+                    (folder / f"{later.name}.json").unlink(missing_ok=True)
+            if words[0] != "benchmark" or not part.resumes:
+                figures.unlink(missing_ok=True)
             if words[0] == "benchmark":
                 words += ["--json", str(figures)]
+            first = first or part
             begin = time.monotonic()
             status = processes.run(words, log, min(part.seconds, left), part.triton)
             if status == FINISHED and is_unfinished(words):
                 status = STOPPED
+            if status == STOPPED and left < part.seconds and part is not first:
+                status = NO_TIME  # it is the next one
+            if status == FINISHED and words[0] in ("train", "evaluate"):
+                write_json(figures, {"rows": figures_of(words)})
             done[part.name] = {
                 "status": status,
                 "seconds": time.monotonic() - begin,
                 "command": words,
-                "commit": here["commit"],
+                "commit": commit,
                 "figures": read_json(figures),
                 "summary": summarize(log),
                 "log": log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:],

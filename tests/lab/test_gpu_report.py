@@ -22,15 +22,23 @@ def report(tmp_path, monkeypatch):
     """report(*words): runs it with fake processes; returns the status, and the parts' words."""
     out, started = tmp_path / "out", {}
     again = type("Again", (), {"status": {}, "here": dict(HERE), "graphs": True, "seconds": {}})
+    again.writes, again.wall, again.bleu = True, 100, 20.0
     (tmp_path / "dict.en.txt").write_text("a 1\n")
 
     def run(self, words, log, seconds, triton=None):
         started[log.stem] = words
         again.seconds[log.stem] = seconds
         log.write_text(f"noise\n\n| the table of {log.stem} |\n")
-        if "--json" in words:
+        if "--json" in words and again.writes:
             rows = [{"contender": "first", "time_ratio": 1.0, "median_seconds": 0.0625}]
             log.with_suffix(".json").write_text(json.dumps({"rows": rows}))
+        model = log.parent / "model"
+        if words[0] == "train":
+            (model / "evaluation/test-last5").mkdir(parents=True, exist_ok=True)
+            (model / "train.log").write_text(f"train_wall 7 | wall 9\ntrain | wall {again.wall}\n")
+        if words[0] == "evaluate":
+            scores = json.dumps({"scores": {"BLEU": {"score": again.bleu}}})
+            (model / "evaluation/test-last5/scores.json").write_text(scores)
         return again.status.get(log.stem, "finished")
 
     def start(*words):
@@ -75,12 +83,71 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     assert status == 1 and list(started) == PARTS
     assert "flash: failed with exit status 1" in (report.out / "report.md").read_text()
     report.status = {}
-    status, started = report.run()
+    status, started = report.run("--run", "1")
     assert status == 0 and list(started) == ["flash", "step_512"]
     assert list(report.run("--run", "1", "--part", "launch")[1]) == ["launch"]
     # those of another commit say nothing of this one
     report.here["commit"] = "7654321"
     assert list(report.run()[1]) == PARTS
+
+
+def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_path, capsys):
+    """Nor does one that is too slow, or cannot run. Trainings that were stopped go on first."""
+    report.graphs = False
+    report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
+    assert report.run()[0] == 1
+    assert list(report.run()[1]) == ["epoch"]  # the profiles need --cuda-graphs
+    report.status["short"] = gpu_report.STOPPED
+    assert [list(report.run()[1]) for _ in range(2)] == [["short"], ["short"]]
+    report.status = {"tests": "failed with exit status 1"}
+    made = []
+    with pytest.raises(ConfigurationError) as error:
+        for _ in gpu_runs.RUNS:
+            made.append(list(report.run()[1]))
+    ran = [name for parts in made for name in parts]
+    assert "mscffn" in ran and "table3" in ran and "few_pairs" in ran and ran.count("tests") == 1
+    assert "multi30k" not in ran and "generation" in ran and "step_documents" not in ran
+    assert str(error.value) == (
+        "no run is left, but these did not finish: 1 (flash: failed with exit status 1), "
+        "1 (step_512: stopped: its time was up), 3t (tests: failed with exit status 1): "
+        "repeat with --run"
+    )
+    # what can run from now on, or did not run with this commit, comes next
+    assert list(report.run("--summaries", str(tmp_path))[1]) == ["step_documents"]
+    report.here["commit"] = "7654321"
+    assert "flash" in report.run()[1]
+
+
+def test_a_test_waits_for_the_whole_training(report):
+    training = {"training": gpu_report.STOPPED}
+    report.status, words = dict(training), ("--run", "2a")
+    assert list(report.run(*words)[1]) == ["training"]
+    written = json.loads((report.out / "report.json").read_text())["runs"]["2a"]
+    assert written["test"]["status"] == "training is not finished"
+    assert not report.run(*words, "--part", "test")[1]
+    report.status = {}
+    assert list(report.run(*words)[1]) == ["training", "test"]
+    assert not report.run(*words)[1]
+    # a training that goes on leaves nothing of the earlier test
+    report.status, report.bleu = dict(training), 30.0
+    assert list(report.run(*words, "--part", "training")[1]) == ["training"]
+    assert "test" not in json.loads((report.out / "report.json").read_text())["runs"]["2a"]
+    assert not (report.out / "2a/test.json").exists()
+    report.status = {}
+    assert list(report.run(*words)[1]) == ["training", "test"]
+    written = json.loads((report.out / "report.json").read_text())["runs"]["2a"]
+    assert written["test"]["figures"]["rows"][0]["bleu"] == 30.0
+
+
+def test_figures_are_not_those_of_an_earlier_commit(report):
+    report.run("--run", "1", "--part", "step_4096")
+    report.here["commit"], report.status = "7654321", {"step_4096": "failed with exit status 1"}
+    figures = report.out / "1/step_4096.json"
+    assert figures.exists()
+    report.writes = False
+    report.run("--run", "1", "--part", "step_4096")
+    written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
+    assert not figures.exists() and written["step_4096"]["figures"] is None
 
 
 def test_a_table_whose_time_was_up_is_not_finished(report, tmp_path):
@@ -111,6 +178,16 @@ def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
     monkeypatch.setattr(gpu_report, "LEAST", 60.0)
     status, started = report.run("--run", "3a", "--minutes", "0.1", "--part", "summaries")
     assert not started and "no time was left" in (report.out / "report.md").read_text()
+
+
+def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report):
+    report.status = dict.fromkeys(("launch", "flash"), gpu_report.STOPPED)
+    report.run("--minutes", "0.4")
+    written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
+    assert written["flash"]["status"] == "no time was left"
+    # the first one had all the time there is
+    assert list(report.run("--minutes", "0.4")[1]) == ["flash"]
+    assert "flash" not in report.run("--minutes", "0.4")[1]
 
 
 def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):

@@ -34,6 +34,7 @@ class Part(NamedTuple):
         contenders: words of models, for --arch or --contender.
         options: of all contenders.
         triton: FAIRSEQ_PLUGINS_TRITON, or None for the default.
+        after: the part of the run whose result it reads.
     """
 
     name: str
@@ -42,6 +43,14 @@ class Part(NamedTuple):
     contenders: Sequence[str] = ()
     options: str = ""
     triton: bool | None = None
+    after: str = ""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether it goes on where a time limit stopped it."""
+        return self.words.startswith(
+            ("train ", "reproduce ", "benchmark figure2", "benchmark table3")
+        )
 
     @property
     def needs(self) -> list[str]:
@@ -134,7 +143,7 @@ def _training(recipe: str, seed: int) -> list[Part]:
     if recipe != "transformer":
         words += " --criterion label_smoothed_cross_entropy_fused"
     test = "evaluate DATA WORK/model --last 5 --max-tokens 16384"
-    return [Part("training", words, 400), Part("test", test, 75)]
+    return [Part("training", words, 400), Part("test", test, 75, after="training")]
 
 
 RUNS: list[Run] = [
