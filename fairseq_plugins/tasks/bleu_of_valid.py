@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from fairseq import checkpoint_utils, utils
 from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationTask
 from fairseq.trainer import Trainer
+from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.compat.resuming import patience
@@ -61,16 +63,21 @@ class Scorer:
         return found
 
     def score(self, totals: dict[str, Any]) -> float:
-        """The score of all batches, from the sums of their counts that fairseq logs."""
-        found = self.metric.compute_bleu(
-            correct=totals["_bleu_counts"].sum,
-            total=totals["_bleu_totals"].sum,
-            sys_len=int(totals["_bleu_sys_len"].sum),
-            ref_len=int(totals["_bleu_ref_len"].sum),
-            smooth_method=self.metric.smooth_method,
-            smooth_value=self.metric.smooth_value,
-        )
-        return round(found.score, 2)
+        """The score of all batches, from the sums of their counts."""
+        return score(totals, self.metric.smooth_method, self.metric.smooth_value)
+
+
+def score(totals: dict[str, Any], smooth: str = "exp", value: float | None = None) -> float:
+    """BLEU from the sums of the counts of all batches; with the default values fairseq's own."""
+    found = BLEU.compute_bleu(
+        correct=totals["_bleu_counts"].sum,
+        total=totals["_bleu_totals"].sum,
+        sys_len=int(totals["_bleu_sys_len"].sum),
+        ref_len=int(totals["_bleu_ref_len"].sum),
+        smooth_method=smooth,
+        smooth_value=value,
+    )
+    return round(found.score, 2)
 
 
 class Found(NamedTuple):
@@ -202,11 +209,18 @@ def _inference(
 def _reduce_metrics(
     original: Callable, self: TranslationTask, logging_outputs: list[Any], criterion: Any
 ) -> None:
-    totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
-    counted = any(log.get(name, 0) > 0 for log in logging_outputs for name in totals)
-    for scorer in [*_scorers(self).values()][: int(counted)]:
-        metrics.log_derived("bleu", scorer.score)  # fairseq keeps what is there
+    lengths = [log["_bleu_ref_len"] for log in logging_outputs if "_bleu_ref_len" in log]
+    if lengths:  # a validation
+        scores = [scorer.score for scorer in _scorers(self).values()]
+        metrics.log_derived("bleu", (scores or [score])[0])  # fairseq keeps what is there
     original(self, logging_outputs, criterion)
+    totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
+    if lengths and not any(log.get(name, 0) > 0 for log in logging_outputs for name in totals):
+        # fairseq omits a batch without a written word, with the lengths of its references
+        for name in ("_bleu_counts", "_bleu_totals"):
+            metrics.log_scalar(name, np.zeros(EVAL_BLEU_ORDER, dtype=int))
+        metrics.log_scalar("_bleu_sys_len", 0)
+        metrics.log_scalar("_bleu_ref_len", int(sum(lengths)))
 
 
 def _kind_of_bleu(task: Any) -> str:

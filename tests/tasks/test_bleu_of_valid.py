@@ -54,7 +54,7 @@ def chinese(prepare):
     return prepare("zh")
 
 
-def logged_bleu(task, spoil, model=None):
+def logged_bleu(task, spoil, model=None, sentences=7):
     """What fairseq logs for a validation with these translations, in small batches."""
     task.load_dataset("valid")
     written = {}
@@ -67,8 +67,8 @@ def logged_bleu(task, spoil, model=None):
             found.append([{"tokens": tokens}])
         return found
 
-    task.inference_step = inference_step
-    batches = task.get_batch_iterator(task.dataset("valid"), max_sentences=7)
+    task.inference_step, task.tokenizer = inference_step, None
+    batches = task.get_batch_iterator(task.dataset("valid"), max_sentences=sentences)
     with metrics.aggregate(new_root=True) as aggregated:
         for sample in batches.next_epoch_itr(shuffle=False):
             bleu = task._inference_with_bleu(None, sample, model)
@@ -155,6 +155,21 @@ def test_a_tokenised_score_of_nothing_right_is_zero(prepare):
     folder = prepare("fr")
     task = task_of(folder, eval_tokenized_bleu=True)
     assert logged_bleu(task, lambda number, tokens: tokens[:2])[0] == 0
+
+
+@pytest.mark.parametrize("wordy, low, high", [(2, 5, 95), (1, 0, 0)], ids=["half", "all"])
+def test_a_batch_without_a_word_counts(chinese, toy_data, wordy, low, high):
+    def blank(number, tokens):
+        return tokens if number % 2 < wordy - 1 else tokens[-1:]
+
+    logged, pieces = logged_bleu(task_of(chinese), blank, sentences=1)
+    test = Translations(chinese, "valid", "zh")
+    pieces[3] = ""
+    expected = test.score(test.text(pieces))["BLEU"]["score"]
+    assert low <= expected <= high and logged == pytest.approx(expected, abs=0.006)
+    cfg = {"source_lang": "src", "target_lang": "tgt", "eval_bleu_remove_bpe": "@@ "}
+    logged, _ = logged_bleu(task_of(toy_data.bin, **cfg), blank, sentences=1)  # fairseq's own
+    assert low <= logged <= high
 
 
 def test_what_is_another_score_is_told_before_training(chinese, tmp_path):
