@@ -150,6 +150,30 @@ def test_figures_are_not_those_of_an_earlier_commit(report):
     assert not figures.exists() and written["step_4096"]["figures"] is None
 
 
+def test_the_goal_of_whole_trainings_is_judged(report):
+    def judged():
+        goals = json.loads((report.out / "report.json").read_text())["goals"]
+        return goals[-1]["time_ratio"], goals[-1]["state"]
+
+    report.wall, report.bleu = 400, 30.0
+    report.run("--run", "2a")
+    assert judged() == (None, "not measured yet")
+    report.wall, report.bleu = 300, 30.5
+    report.run("--run", "2b")
+    assert judged() == (0.75, "reached")
+    for wall, bleu, state in (
+        (360, 30.0, "missed by 0.100"),
+        (300, 29.5, "missed: BLEU 29.50 is below 30.00"),
+    ):
+        report.wall, report.bleu = wall, bleu
+        report.here["commit"] += "0"
+        report.run("--run", "2b")
+        assert judged()[1] == state
+    report.status = {"training": gpu_report.STOPPED}
+    report.run("--run", "2b", "--part", "training")
+    assert judged() == (None, "not measured yet")
+
+
 def test_a_table_whose_time_was_up_is_not_finished(report, tmp_path):
     words = ("--run", "2", "--work", str(tmp_path / "work"))
     table = tmp_path / "work/2/table"

@@ -271,7 +271,7 @@ class KernelProducts(torch.autograd.Function):
 
 # TOKENS, WIDTH, num_warps and num_stages for subspaces of up to 64 and 128 features, with much
 # shared memory and with little. By the compiler's report for an H100 hardly a register is in
-# memory, and eight warps or more are on a multiprocessor. Not measured yet.
+# memory, and eight warps or more are on a multiprocessor. Other sizes are not measured yet.
 BLOCKS: dict[tuple[str, int, bool], tuple[int, int, int, int]] = {
     ("forward", 64, True): (128, 64, 8, 3),
     ("forward", 64, False): (128, 64, 8, 2),

@@ -24,7 +24,7 @@ from .sums import add_parts
 
 PROGRAMS = 264  # in backward: two per multiprocessor of an H100; the same on every GPU, as
 # rounding depends on it
-BLOCKS = {"tile": 2048}  # maximum numbers at a time. Not measured yet
+BLOCKS = {"tile": 2048}  # maximum numbers at a time. Others are not measured yet
 
 
 @triton.jit(do_not_specialize=["tokens", "limit"])

@@ -32,7 +32,8 @@ PROGRAMS = 264  # at a time: two on each multiprocessor of an H100; the same on 
 LEAST = 128  # minimum positions per part
 # Positions at a time, steps loaded ahead, and registers on GPUs with much shared memory. With two
 # stages, the next rows are requested only when the last ones were used. 128 registers leave room
-# for two programs per multiprocessor, of which one waits for memory. Not measured yet.
+# for two programs per multiprocessor, of which one waits for memory. Other sizes are not measured
+# yet.
 BLOCKS: dict[str, dict[str, int]] = {
     "forward": {"TIMES": 16, "num_stages": 3, "maxnreg": 128},
     "backward": {"TIMES": 16, "num_stages": 3},
