@@ -128,7 +128,8 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> dict[str, Any]:
     """
     path = getattr(file, "name", "given")
     try:
-        state = torch.load(file, **options)
+        # given here, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD cannot turn it off
+        state = torch.load(file, **{**options, "weights_only": True})
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
             raise ValueError("it has no model and training state")
         drop_fused_copies_of_encoder_weights(state)

@@ -41,12 +41,14 @@ def planted(checkpoint, folder, call):
 
 
 @pytest.mark.parametrize("how", ["os.system", "subprocess", "eval"])
-def test_planted_call_is_refused_and_not_run(how, tmp_path, tiny_checkpoint):
+def test_planted_call_is_refused_and_not_run(how, tmp_path, tiny_checkpoint, monkeypatch):
     touched = tmp_path / "touched"
     path = planted(tiny_checkpoint, tmp_path, touch_with(how, touched))
-    with pytest.raises(pickle.UnpicklingError) as error:
-        checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    assert not touched.exists()
+    for forced in ("0", "1"):
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", forced)
+        with pytest.raises(pickle.UnpicklingError) as error:
+            checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        assert not touched.exists()
     message = str(error.value)
     assert "\n" not in message and str(path) in message and "may be malicious" in message
     assert {"os.system": "system", "subprocess": "check_call", "eval": "eval"}[how] in message
