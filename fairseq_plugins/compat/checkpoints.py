@@ -4,6 +4,7 @@ import contextlib
 import logging
 import pickle
 import re
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -143,6 +144,9 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> dict[str, Any]:
             f"checkpoint {path} is refused and nothing in it was run: {error}. The file may be "
             "malicious: use a checkpoint from a source you trust"
         ) from None
+    for name, kind in {"args": Namespace, "cfg": dict}.items():
+        if not isinstance(state.get(name), (kind, type(None))):  # omegaconf would parse text
+            raise unreadable(path, f"its {name} is a {type(state[name]).__name__}")
     return state
 
 

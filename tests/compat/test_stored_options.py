@@ -146,6 +146,24 @@ def test_look_ups_in_the_environment_are_refused(text, form, plant, monkeypatch)
     assert "planted-secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("cfg", 'common: {wandb_project: "\\x24{oc.env:HOME}"}'),
+        ("cfg", '{"common": {"user_dir": "/planted"}}'),
+        ("cfg", DictConfig("${x}")),
+        ("cfg", Namespace(x=1)),
+        ("args", "{}"),
+    ],
+)
+def test_options_that_omegaconf_would_parse_are_refused(name, options, tiny_checkpoint, tmp_path):
+    """They would be as they stand in the text, with escapes that hide look-ups."""
+    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    torch.save({**state, name: options}, str(tmp_path / "planted.pt"))
+    with pytest.raises(ConfigurationError, match=f"its {name} is a (str|Namespace)"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "planted.pt"))
+
+
 def test_an_average_holds_nothing_of_the_environment(plant, programs, tmp_path):
     path = plant(set_option("common", "wandb_project", "${oc.env:HOME}"))
     with pytest.raises(ConfigurationError, match="look up on this machine"):
