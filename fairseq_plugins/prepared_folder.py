@@ -177,6 +177,7 @@ def digests_of_words(folder: Path) -> dict[str, str]:
 
     Raises:
         OSError, UnicodeDecodeError: a dictionary cannot be read.
+        ConfigurationError: the subword model cannot be read.
     """
     found = {path.name: digest(path) for path in subword_models(folder)}
     for dictionary in dictionaries(folder):

@@ -1,6 +1,5 @@
 """Repairs of reading and writing checkpoints."""
 
-import contextlib
 import logging
 import pickle
 import re
@@ -49,21 +48,27 @@ WORDS = "words_of_dictionaries"  # in a checkpoint, see `store_digests_of_words`
 def store_digests_of_words() -> None:
     """Store digests of the dictionaries' words in checkpoints (0.12.2 and ff).
 
-    fairseq stores only the path of the data, which may be relative or hold other data later.
+    fairseq stores only the path of the data, which may be relative or hold other data later, even
+    while the training runs.
     """
+
+    @around(Trainer, "__init__")
+    def __init__(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.words_of_data = _words_of_data(self.cfg.task)
 
     @around(Trainer, "state_dict")
     def state_dict(original: Callable, self: Trainer) -> dict[str, Any]:
-        state = original(self)
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # the training continues
-            state[WORDS] = _words_of_data(self.cfg.task)
-        return state
+        return {**original(self), WORDS: self.words_of_data}
 
 
 def _words_of_data(task: Any) -> dict[str, str]:
-    """Digests of the data in the options of a task; {} if they have none."""
+    """Digests of the data in the options of a task; {} if they have none or it is unreadable."""
     paths = utils.split_paths(getattr(task, "data", None) or "")
-    return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
+    try:
+        return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
+    except (OSError, UnicodeDecodeError, ConfigurationError):
+        return {}
 
 
 def warn_of_other_words() -> None:
@@ -76,10 +81,7 @@ def warn_of_other_words() -> None:
 
     def compare(paths: Iterable[str], task: Any) -> None:
         stored = {str(path): read.pop(str(path), None) for path in paths}
-        try:
-            here = _words_of_data(task)
-        except (OSError, UnicodeDecodeError):
-            return
+        here = _words_of_data(task)
         for path, words in stored.items():
             known = words if isinstance(words, dict) else here
             other = sorted(name for name in here if known.get(name, here[name]) != here[name])
