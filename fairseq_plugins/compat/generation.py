@@ -2,6 +2,7 @@
 
 import builtins
 import inspect
+import math
 import re
 import sys
 from argparse import Namespace
@@ -222,7 +223,7 @@ def ban_repeated_ngrams() -> None:
     """Repair `--no-repeat-ngram-size`, which does nothing without its CUDA extension.
 
     In 0.12.2 and ff it compares n-grams with the end of the buffer, which is padding, instead of
-    with the last generated tokens.
+    with the last generated tokens. It also bans what `--prefix-size` demands: nothing is left.
     """
     NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
 
@@ -237,7 +238,8 @@ def _no_repeat_ngram(
 ) -> torch.Tensor:
     """Set tokens that would repeat an n-gram to -inf in `lprobs` (hypotheses x vocabulary).
 
-    `tokens` (hypotheses x longest) holds the start symbol and `step` generated tokens.
+    `tokens` (hypotheses x longest) holds the start symbol and `step` generated tokens. The only
+    possible token of a hypothesis, which a prefix demands, stays possible.
     """
     size = self.no_repeat_ngram_size
     generated = tokens[:, 1 : step + 1]
@@ -246,8 +248,9 @@ def _no_repeat_ngram(
     ngrams = generated.unfold(1, size, 1)
     last = generated[:, step - size + 1 :].unsqueeze(1)
     again = (ngrams[:, :, : size - 1] == last).all(dim=2)
-    banned = torch.zeros_like(lprobs).scatter_add_(1, ngrams[:, :, size - 1], again.to(lprobs))
-    return lprobs.masked_fill_(banned > 0, float("-inf"))
+    again &= lprobs.topk(2, dim=1).values[:, 1:] > -math.inf  # summing booleans takes longer
+    most = torch.where(again, -math.inf, math.inf).to(lprobs)
+    return lprobs.scatter_reduce_(1, ngrams[:, :, size - 1], most, "amin")
 
 
 def replace_unknown_words() -> None:

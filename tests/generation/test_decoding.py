@@ -97,6 +97,24 @@ def test_prefixes(build_generator, model, make_sample, prefix):
     )
 
 
+@pytest.mark.parametrize("accelerated", [True, False])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_prefix_may_repeat_ngrams(build_generator, model, make_sample, accelerated, size):
+    """Of the rest, no n-gram is repeated; sampling always takes fairseq's loop."""
+    prefix = torch.tensor([[7, 7, 7, 7], [7, 7, 7, 1], [8, 9, 8, 9], [1, 1, 1, 1]])
+    options = {"no_repeat_ngram_size": size}
+    for strategy in (None, search.Sampling(model.decoder.dictionary)):
+        generator = build_generator([model], accelerated, **options, search_strategy=strategy)
+        found = generator.generate([model], make_sample(LENGTHS), prefix_tokens=prefix)
+        for begin, hypotheses in zip(prefix.tolist(), found, strict=True):
+            begin = begin[: (begin + [1]).index(1)]
+            tokens = hypotheses[0]["tokens"].tolist()
+            assert tokens[: len(begin)] == begin
+            ngrams = list(zip(*(tokens[n:] for n in range(size))))
+            rest = ngrams[max(0, len(begin) - size + 1) :]
+            assert len(set(rest)) == len(rest) and not set(rest) & set(ngrams[: -len(rest)])
+
+
 def test_a_constraint_on_the_length(build_generator, dictionary, model, make_sample):
     for accelerated in (True, False):
         generator = build_generator(

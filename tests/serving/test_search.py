@@ -86,12 +86,14 @@ def test_the_end_may_follow_where_no_token_may_repeat(exported, sources, monkeyp
     assert forbidden and exported.eos not in forbidden
 
 
-def test_prefixes_of_different_lengths(pair, task, sources):
-    prefixes = [[7, 9], [5], [], [11, 4, 8], [6], []]
+@pytest.mark.parametrize("size", [0, 1])
+def test_prefixes_of_different_lengths(pair, task, sources, size):
+    prefixes = [[7, 9], [5], [], [11, 4, 8], [6, 6, 6], []]
     wanted = [Source(tokens, LIMIT, prefix) for tokens, prefix in zip(sources, prefixes)]
-    found = search(pair[1], wanted, Options(nbest=5))
+    found = search(pair[1], wanted, Options(nbest=5, no_repeat_ngram=size))
     for tokens, prefix, hypotheses in zip(sources, prefixes, found):
-        assert_equal(hypotheses, by_fairseq(pair, task, tokens, prefix or None))
+        options = {"no_repeat_ngram_size": size}
+        assert_equal(hypotheses, by_fairseq(pair, task, tokens, prefix or None, **options))
 
 
 def test_company_changes_nothing(exported, sources):
