@@ -26,8 +26,8 @@ def open_engine(
     Args:
         models: a checkpoint, or a folder of checkpoints; several form an ensemble. Or a folder
             that `export` wrote, or the name of a pretrained model (see `pretrained`); these need
-            neither torch nor fairseq. An existing path is preferred to a name. An engine is
-            returned unchanged.
+            neither torch nor fairseq. An existing path is preferred to a name. A loaded engine is
+            returned unchanged; of the options it may have only nbest beside it.
         data: for checkpoints, the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU; exported models never do.
         fp16: for checkpoints, half precision, on a GPU only.
@@ -41,14 +41,19 @@ def open_engine(
         ConfigurationError: a folder or file is missing, model and data do not match, an option
             cannot work, or a package is missing.
     """
+    of_checkpoints: dict[str, Any] = {"data": data, "fp16": fp16, "int8": int8}
+    of_exports = {"shortlist": shortlist}
     if isinstance(models, Engine):
+        options.pop("nbest", None)
+        _refuse_beside_an_engine(
+            **of_checkpoints, **of_exports, **dict.fromkeys(options, True),
+            cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000,
+        )  # fmt: skip
         return models
     wanted = Options(**options)
     wanted.check()
     check_number("max_tokens", max_tokens, 1)
-    places, exported = find_models(
-        models, threads, {"data": data, "fp16": fp16, "int8": int8}, {"shortlist": shortlist}
-    )
+    places, exported = find_models(models, threads, of_checkpoints, of_exports)
     if exported:
         from fairseq_plugins.serving.engine import ExportedModel
 
@@ -67,6 +72,7 @@ def open_classifier(
 ) -> ClassEngine:
     """Load a classifier; the arguments are as in `open_engine`."""
     if isinstance(model, ClassEngine):
+        _refuse_beside_an_engine(data=data, cpu=cpu, threads=threads != 1)
         return model
     alone = isinstance(model, (list, tuple)) and len(model) == 1  # as an ensemble of one
     (place,), exported = find_models(model if alone else [model], threads, {"data": data}, {})
@@ -77,6 +83,14 @@ def open_classifier(
     from fairseq_plugins.generation.engine import TrainedClassifier
 
     return TrainedClassifier.load(place, data, cpu)
+
+
+def _refuse_beside_an_engine(**given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            raise ConfigurationError(
+                f"{name} has no effect on a loaded engine: give it when the engine is made"
+            )
 
 
 def find_models(

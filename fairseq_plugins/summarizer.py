@@ -57,8 +57,12 @@ class Summarizer:
         progress: Progress = False,
         **options: Any,
     ) -> None:
-        options.update(min_len=min_length, no_repeat_ngram=no_repeat_ngram)
-        engine = self.engine = open_engine(models, data, **options)
+        for name in options.keys() & {"min_len", "max_len"}:
+            raise ConfigurationError(f"Summarizer takes {name}gth, not {name}: give {name}gth")
+        limits: dict[str, Any] = {"min_len": min_length, "no_repeat_ngram": no_repeat_ngram}
+        if isinstance(models, Engine) and limits == {"min_len": 1, "no_repeat_ngram": 3}:
+            limits = {}  # a loaded engine has its own
+        engine = self.engine = open_engine(models, data, **limits, **options)
         self.processor, self.max_source = engine.processor, engine.max_source
         if not self.processor.for_summaries:
             warnings.warn(FOR_TRANSLATION + "Translator", stacklevel=2)

@@ -307,6 +307,24 @@ def test_summaries_keep_their_lengths(exported):
         Summarizer(exported.folder, max_length=1000)
     with pytest.raises(ConfigurationError, match=r"--min-len 300 is above --max-len \d+"):
         Summarizer(exported.folder, min_length=300)
+    with pytest.raises(ConfigurationError, match="takes min_length, not min_len"):
+        Summarizer(exported.folder, min_len=4)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"beam": 4}, {"min_len": 1}, {"cpu": True}, {"data": "data"}, {"threads": 2}],
+    ids=str,
+)
+def test_options_beside_a_loaded_engine_are_refused(exported, given):
+    engine = Translator(exported.folder, beam=4).engine
+    with pytest.raises(ConfigurationError, match=f"^{next(iter(given))} has no effect on a loaded"):
+        Translator(engine, **given)
+    for limits in ({"min_length": 2}, {"no_repeat_ngram": 2}):
+        with pytest.raises(ConfigurationError, match="has no effect on a loaded"):
+            Summarizer(engine, **limits)
+    assert Summarizer(engine).engine is engine
+    assert len(Translator(engine, nbest=3).hypotheses(["a b"])[0]) == 3
 
 
 def test_a_beam_for_which_the_vocabulary_is_too_small(exported):
