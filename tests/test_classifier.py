@@ -21,7 +21,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.classification import Labels
 from fairseq_plugins.evaluation.request import EvaluationRequest
 from fairseq_plugins.generation import engine
-from fairseq_plugins.serving.folder import is_export
+from fairseq_plugins.serving.folder import Folder, is_export
 from fairseq_plugins.training import planning
 from fairseq_plugins.training.jobs import Jobs
 from fairseq_plugins.translator import Translator
@@ -133,7 +133,10 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     copy = shutil.copytree(data, tmp_path / "copy")
     shutil.rmtree(copy / "text" / "pieces")  # earlier versions did not read them
     scored = [str(copy), str(out), "--cpu"]
-    assert evaluate.main([*scored, "--compare", str(trained)]) == 0
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    with mock.patch.object(Folder, "session", autospec=True, side_effect=Folder.session) as opened:
+        assert evaluate.main([*scored, "--compare", str(trained)]) == 0
+    assert [call.args[2] for call in opened.call_args_list] == [3]
     assert "  accuracy +0.00, p = " in capsys.readouterr().out
     dictionary = copy / "input0" / "dict.txt"
     dictionary.write_text("".join(sorted(dictionary.read_text().splitlines(True))))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from fairseq.data import data_utils
 
 from fairseq_plugins.classifier import Classifier, Prediction
@@ -44,7 +45,10 @@ class Labels(Predicted):
 
     def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
         """``label <TAB> probability`` for each text, by a checkpoint or the folder of an export."""
-        classifier = Classifier(checkpoint, None if is_export(checkpoint) else self.data, cpu)
+        if is_export(checkpoint):
+            classifier = Classifier(checkpoint, threads=torch.get_num_threads())
+        else:
+            classifier = Classifier(checkpoint, self.data, cpu)
         folder = self.data / "input0"
         words = Dictionary(folder / "dict.txt").words
         tokens = data_utils.load_indexed_dataset(str(folder / self.split))
