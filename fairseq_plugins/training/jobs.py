@@ -179,6 +179,7 @@ class Jobs:
 
         Raises:
             KeyboardInterrupt: `stop` was called.
+            JobFailed: the log cannot be written even when the program has ended.
         """
         with open_to_append(log) as file:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
@@ -188,12 +189,24 @@ class Jobs:
             output = process.stdout
             assert output is not None
 
+            unwritten = bytearray()
+
+            def write() -> None:
+                while unwritten:
+                    del unwritten[: os.write(file.fileno(), unwritten)]
+
             def read(on_line: Callable[[str], None]) -> None:
+                told = False
                 for line in output:
                     if file.closed:  # children of a killed program still write
                         return
-                    file.write(line)
-                    file.flush()
+                    unwritten.extend(line.encode())
+                    try:
+                        write()
+                    except OSError as error:  # the program goes on, and the line is kept
+                        if not told:
+                            print(f"{log} cannot be written: {error.strerror}", file=sys.stderr)
+                        told = True
                     on_line(line)
 
             rest = threading.Thread(target=read, args=(lambda line: None,), daemon=True)
@@ -209,8 +222,14 @@ class Jobs:
                     rest.join(1)  # in case another process holds the pipe
                 if not rest.is_alive():
                     output.close()
-        if self._stopping.is_set():
-            raise KeyboardInterrupt
+            if self._stopping.is_set():
+                raise KeyboardInterrupt
+            try:
+                write()
+            except OSError as error:
+                raise JobFailed(
+                    f"{log} cannot be written: {error.strerror}: make room, and rerun"
+                ) from None
         return process.returncode
 
     def end(self, process: "subprocess.Popen[str]") -> None:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import platform
+import resource
 import sys
 import threading
 import time
@@ -105,6 +106,33 @@ def test_an_interrupt_ends_the_program(tmp_path):
         jobs.Jobs().run([sys.executable, "-c", SLEEPS], tmp_path / "log", interrupted)
     with pytest.raises(ProcessLookupError):
         os.kill(int(lines[0]), 0)
+
+
+@pytest.mark.parametrize("full_until", [3, 5])
+def test_a_full_disk_ends_no_program(full_until, tmp_path, capsys):
+    """Its lines are written as soon as there is room; without it, the run failed."""
+    log, lines = tmp_path / "log", []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_line(line):
+        lines.append(line)
+        if len(lines) == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 3, limits[1]))
+        if len(lines) == full_until:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    program = ["sh", "-c", "for n in 1 2 3 4; do echo line $n; done"]
+    try:
+        if full_until == 3:
+            assert jobs.Jobs().run(program, log, on_line) == 0
+            assert log.read_text().endswith("\nline 1\nline 2\nline 3\nline 4\n")
+        else:
+            with pytest.raises(jobs.JobFailed, match=f"{log} cannot be written: File too large: "):
+                jobs.Jobs().run(program, log, on_line)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert lines == [f"line {number}\n" for number in (1, 2, 3, 4)]
+    assert capsys.readouterr().err == f"{log} cannot be written: File too large\n"
 
 
 def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
