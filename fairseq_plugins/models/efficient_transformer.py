@@ -486,6 +486,7 @@ class Decoder(TransformerDecoderBase):
             return take_rows(embedded.expand(*prev_output_tokens.shape, -1).flatten(0, 1), index)
 
         embedded = embed_rows(self, previous, positions)
+        # criterions that do not take packed output may read the weights: guided alignment does
         need_weights = self.copying is not None or not self.packed_output
         x, attention = decode_rows(self, embedded, target, memory, need_weights)
         extra: dict[str, list[Tensor | None]] = {"attn": [attention]}
