@@ -36,7 +36,7 @@ from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, needed_files
 from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.text.languages import scored_as
+from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank, separate_sentences
@@ -197,13 +197,17 @@ class Pairs:
                     f"{path} is missing: name a folder that a prepare-* command made, with all its "
                     "text"
                 )
-        self._bleu = bleu_of(self.target, self.settings.lowercase, sentences=True)
+        self._bleu = self.bleu(sentences=True)
         before = self.settings.tokenised_before
         self._moses = Moses(scored_as(self.target)) if before else None
 
+    def bleu(self, sentences: bool = False) -> BLEU:
+        """BLEU of targets, of all or of single sentences."""
+        return bleu_of(self.target, self.settings.lowercase, sentences)
+
     def signature(self) -> str:
         """How BLEU of all sentences was computed."""
-        metric = bleu_of(self.target, self.settings.lowercase)
+        metric = self.bleu()
         metric.corpus_score([""], [[""]])
         return str(metric.get_signature())
 
@@ -258,6 +262,12 @@ class Documents(Pairs):
 
     forms = (RAW,)
     pieces = summarization.PIECES
+
+    def bleu(self, sentences: bool = False) -> BLEU:
+        """BLEU of targets, by characters if their script has no spaces: no language is recorded."""
+        unspaced = is_unspaced(read_lines(self.data / RAW / f"valid.{self.target}"))
+        kind = "char" if unspaced else "13a"
+        return BLEU(lowercase=self.settings.lowercase, tokenize=kind, effective_order=sentences)
 
     def written(self, language: str, text: str) -> tuple[str, ...]:
         return (text,)

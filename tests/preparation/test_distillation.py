@@ -240,6 +240,16 @@ def test_summaries_are_compared_without_boundaries(kept):
         assert documents.reason_against(*((text,) for text in pair)) == expected
 
 
+def test_summaries_without_spaces_are_compared_by_characters(kept, tmp_path):
+    data = shutil.copytree(kept / "summarization/data", tmp_path / "data")
+    (data / "text/raw/valid.target").write_text("雨が降った。\n", "utf-8")
+    documents = distillation.Documents(Prepared(data), ("source", "target"))
+    texts = ["雪が降る。", "雨が降る。"]
+    verdict = documents.judge([Written(text, "") for text in texts], "雨が降った。")
+    assert (verdict.rank, verdict.kept[:2]) == (2, [5, 6])
+    assert "tok:char" in documents.signature()
+
+
 def test_a_tag_takes_the_place_of_a_piece(tmp_path):
     """Of as many as the model reads, with the end."""
     (tmp_path / "pieces").mkdir()
