@@ -17,6 +17,7 @@ from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     NAMES,
+    UNICODE,
     prepare,
     resampled_means,
     rouge,
@@ -103,7 +104,7 @@ class Summaries(Generated):
         sides = [_f1(text, self.unicode) for text in (ours, baseline)]
         figures = np.concatenate(sides, axis=1)  # documents x 8
         seen, means = figures.mean(axis=0), resampled_means(figures, samples, SEED)
-        words = "tok:unicode|stem:no" if self.unicode else "stem:porter"
+        words = f"{UNICODE}|stem:no" if self.unicode else "stem:porter"
         signature = f"case:lc|{words}|bs:{samples}|seed:{SEED}"
         count = len(METRICS)
         return {

@@ -5,8 +5,6 @@ scores documents in several processes, and computes bootstrap intervals. A signa
 everything that changes the figures.
 """
 
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,6 +18,7 @@ from fairseq.scoring import BaseScorer, register_scorer
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
 from fairseq_plugins.option_fields import option
+from fairseq_plugins.text.languages import words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.workers import default_workers, map_lines
 
@@ -29,30 +28,17 @@ VALUES = ("fmeasure", "precision", "recall")
 DOCUMENTS_A_TASK = 32
 ENOUGH_FOR_PROCESSES = 256  # documents; for fewer, starting processes takes longer than scoring
 
+UNICODE = "tok:unicode-2"  # in signatures: the second version of `words`
+
 # fairseq writes an unknown word as <unk> in a hypothesis and as <<unk>> in a reference. rouge-score
 # would read the word "unk" in both and count a match.
 UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsummary "))
 
 
-# Chinese characters and Japanese kana: texts have no spaces between their words
-_SINGLE = re.compile(
-    "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
-)
-
-
 class UnicodeWords:
-    """A tokenizer for rouge-score, whose own tokenizer supports only the letters a to z.
+    """A tokenizer for rouge-score, whose own tokenizer supports only the letters a to z."""
 
-    A word is a sequence of letters, digits and marks of any script, in lower case; each Chinese
-    character and each Japanese kana is a word. Thai, Lao, Khmer and Burmese, also written without
-    spaces, need spaces between words.
-    """
-
-    def tokenize(self, text: str) -> list[str]:
-        """The words of a text."""
-        text = unicodedata.normalize("NFKC", text).lower()
-        kept = (c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text)
-        return _SINGLE.sub(r" \1 ", "".join(kept)).split()
+    tokenize = staticmethod(words)
 
 
 def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
@@ -281,9 +267,9 @@ def wordless(texts: Sequence[str], unicode: bool = False) -> int:
 
 
 def _signature(stemmer: bool, unicode: bool) -> str:
-    words = ("tok:unicode|" if unicode else "") + "stem:" + ("porter" if stemmer else "no")
+    kind = f"{UNICODE}|stem:no" if unicode else "stem:" + ("porter" if stemmer else "no")
     return (
-        f"nrefs:1|case:lc|{words}|sent:{BOUNDARY}|mean:documents|bs:{SAMPLES}|seed:{SEED}|"
+        f"nrefs:1|case:lc|{kind}|sent:{BOUNDARY}|mean:documents|bs:{SAMPLES}|seed:{SEED}|"
         f"version:rouge-score-{version('rouge-score')}"
     )
 

@@ -5,6 +5,7 @@ every tokenizer.
 """
 
 import collections
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -46,6 +47,8 @@ _LETTERS = "\u0e00-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
 # Japanese syllables and Chinese characters
 _CHARACTERS = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _UNSPACED = re.compile(f"[{_LETTERS}{_CHARACTERS}]")
+_CHARACTER = re.compile(f"[{_CHARACTERS}]")
+ZERO_WIDTH_SPACE = "\u200b"  # which separates words, unlike other invisible characters
 _WORD = re.compile(f"[{_LETTERS}]{{1,4}}|[{_CHARACTERS}]{{1,2}}")
 
 
@@ -65,6 +68,25 @@ def separate_unspaced(text: str) -> str:
     of other scripts: about the lengths of their words, so text with spaces has hardly more.
     """
     return _WORD.sub(r" \g<0> ", text)
+
+
+@functools.cache
+def _kept_of_word(character: str) -> str:
+    """Letters, digits and marks; invisible characters vanish, all others separate words."""
+    category = unicodedata.category(character)
+    if character.isalnum() or category[0] == "M":
+        return character
+    return "" if category == "Cf" and character != ZERO_WIDTH_SPACE else " "
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in any script: letters and digits with their marks, in lower case.
+
+    Each Chinese character and each Japanese kana is a word. Thai, Lao, Khmer, Burmese and Tibetan
+    need spaces, or zero-width spaces, between words.
+    """
+    text = "".join(map(_kept_of_word, unicodedata.normalize("NFKC", text).lower()))
+    return re.findall(r"\w\S*", _CHARACTER.sub(r" \g<0> ", text))  # not a mark without a letter
 
 
 def main_script(lines: Iterable[str]) -> str:
