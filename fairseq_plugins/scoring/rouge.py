@@ -18,7 +18,7 @@ from fairseq.scoring import BaseScorer, register_scorer
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
 from fairseq_plugins.option_fields import option
-from fairseq_plugins.text.languages import words
+from fairseq_plugins.text.languages import main_script, words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.workers import default_workers, map_lines
 
@@ -28,6 +28,7 @@ VALUES = ("fmeasure", "precision", "recall")
 DOCUMENTS_A_TASK = 32
 ENOUGH_FOR_PROCESSES = 256  # documents; for fewer, starting processes takes longer than scoring
 
+WITHOUT_SPACES = ("THAI", "LAO", "KHMER", "MYANMAR")  # scripts, as Unicode names them
 UNICODE = "tok:unicode-2"  # in signatures: the second version of `words`
 
 # fairseq writes an unknown word as <unk> in a hypothesis and as <<unk>> in a reference. rouge-score
@@ -244,14 +245,9 @@ def _warnings(
             f"{unknown:,} documents have a reference with pieces that the dictionary lacks, which "
             "no summary can match: prepare the data with one dictionary for both sides"
         )
-    unread = wordless(references, unicode)
+    unread = lost_words(references, unicode)
     if unread:
-        warnings.append(
-            "{:,} documents have a reference without a letter{} or a digit, and score 0".format(
-                unread, "" if unicode else " a to z"
-            )
-            + ("" if unicode else ": " + OTHER_SCRIPTS)
-        )
+        warnings.append(unread)
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
@@ -260,10 +256,20 @@ def _warnings(
     return warnings
 
 
-def wordless(texts: Sequence[str], unicode: bool = False) -> int:
-    """How many texts are not empty but have no word that ROUGE counts."""
+def lost_words(references: Sequence[str], unicode: bool = False) -> str:
+    """Why ROUGE does not find the words of all references, and what to do; empty if it does."""
     tokenizer = tokenizer_of(False, unicode)
-    return sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in texts)
+    count = sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in references)
+    if count:
+        told = f"{count:,} documents have a reference without a letter"
+        told += ("" if unicode else " a to z") + " or a digit, and score 0"
+        return told if unicode else f"{told}: {OTHER_SCRIPTS}"
+    if unicode and main_script(references) in WITHOUT_SPACES:
+        return (
+            "words of Thai, Lao, Khmer and Burmese are what spaces separate: without spaces "
+            "between them in references and summaries, whole phrases are compared"
+        )
+    return ""
 
 
 def _signature(stemmer: bool, unicode: bool) -> str:

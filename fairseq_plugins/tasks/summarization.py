@@ -30,11 +30,10 @@ from fairseq_plugins.json_files import json_object
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.scoring.rouge import (
     METRICS,
-    OTHER_SCRIPTS,
+    lost_words,
     prepare,
     score_documents,
     tokenizer_of,
-    wordless,
 )
 from fairseq_plugins.tasks.whole_texts import WholeTexts
 
@@ -214,11 +213,10 @@ class SummarizationTask(WholeTexts, TranslationTask):
         ]
         references = [prepare(text) for text in references]
         unicode = self.cfg.eval_rouge_unicode
-        if not self._warned and not unicode and wordless(references):
+        problem = "" if self._warned else lost_words(references, unicode)
+        if problem:
             self._warned = True
-            logger.warning(
-                "a reference has no letter a to z and no digit, so its ROUGE is 0: " + OTHER_SCRIPTS
-            )
+            logger.warning(f"ROUGE: {problem}")
         summaries = [prepare(text) for text in summaries]
         scores = score_documents(
             references, summaries, self.cfg.eval_rouge_stemmer, unicode, workers=1
