@@ -34,7 +34,8 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
 
     Raises:
         ConfigurationError: `pair` was not prepared for a language pair, has two different
-            dictionaries or already both directions; or `destination` exists with other content.
+            dictionaries, tagged sources or already both directions; or `destination` exists with
+            other content.
     """
     prepared = Prepared(pair)
     languages, settings = prepared.languages, prepared.settings
@@ -43,6 +44,11 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: give a folder "
             "prepared for a language pair"
+        )
+    if settings.get("tag"):
+        raise ConfigurationError(
+            f"{pair} has sources with a tag, which a model would learn to write: distill with "
+            "--no-tag"
         )
     names = [f"dict.{language}.txt" for language in languages]
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():

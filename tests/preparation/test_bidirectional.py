@@ -86,12 +86,15 @@ def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_pat
 
 def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_path):
     documents = Path(shutil.copytree(str(pair), str(tmp_path / "documents")))
-    record = json.loads((documents / "preparation.json").read_text())
-    record["settings"]["boundary"] = "<q>"
-    (documents / "preparation.json").write_text(json.dumps(record))
+    tagged = Path(shutil.copytree(str(pair), str(tmp_path / "tagged")))
+    for folder, name, value in ((documents, "boundary", "<q>"), (tagged, "tag", "madeupword0000")):
+        record = json.loads((folder / "preparation.json").read_text())
+        record["settings"][name] = value
+        (folder / "preparation.json").write_text(json.dumps(record))
     for folder, message in (
         (make_pair("--no-joined-dictionary"), "one dictionary per language.*--joined-dictionary"),
         (both, "has both directions"),
+        (tagged, "sources with a tag.*--no-tag"),
         (documents, "was prepared for summarization, which has one direction"),
         (tmp_path / "none", "none.* cannot be used"),
     ):
