@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from fairseq_plugins.text.sentences import split_sentences
+from fairseq_plugins.text.sentences import spaced_sentences
 
 KINDS = ("lead", "gap")
 GAP = "\u2026"  # replaces an extracted sentence; ordinary text, for which a piece is learnt
@@ -26,15 +26,19 @@ class Pretraining(NamedTuple):
 
     def pair(self, text: str) -> tuple[str, list[str]]:
         """The document in one line and the sentences of its summary; "", [] if it is too short."""
-        sentences = split_sentences(text)
+        sentences = spaced_sentences(text)
         if len(sentences) <= self.sentences:
             return "", []
         if self.kind == "lead":
-            return " ".join(sentences[self.sentences :]), sentences[: self.sentences]
+            summary = sentences[: self.sentences]
+            return "".join(sentences[self.sentences :]), list(map(str.strip, summary))
         scores = importance(sentences)
         best = sorted(range(len(sentences)), key=lambda n: -scores[n])[: self.sentences]
-        document = [GAP if n in best else sentence for n, sentence in enumerate(sentences)]
-        return " ".join(document), [sentences[n] for n in sorted(best)]
+        document = [
+            sentence.replace(sentence.strip(), GAP) if n in best else sentence
+            for n, sentence in enumerate(sentences)
+        ]
+        return "".join(document), [sentences[n].strip() for n in sorted(best)]
 
 
 def importance(sentences: list[str]) -> list[float]:

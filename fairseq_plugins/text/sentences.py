@@ -54,10 +54,15 @@ def separate_sentences(text: str) -> list[str]:
 
 
 def split_sentences(text: str) -> list[str]:
+    """The sentences of a text without the spaces between them, see `spaced_sentences`."""
+    return list(map(str.strip, spaced_sentences(text)))
+
+
+def spaced_sentences(text: str) -> list[str]:
     """The sentences of a text, found by punctuation and, in scripts that have them, capitals.
 
-    A full stop after a known English abbreviation or a single initial does not end a sentence. Only
-    white space is lost.
+    A full stop after a known English abbreviation or a single initial does not end a sentence.
+    Joined, they are the text with single spaces: all but the last keep the space after them.
     """
     text = " ".join(text.split())
     sentences, start = [], 0
@@ -70,6 +75,6 @@ def split_sentences(text: str) -> list[str]:
             continue
         if last == "no" and text[found.end() :][:1].isdigit():  # No. 1
             continue
-        sentences.append(text[start : found.end()].strip())
+        sentences.append(text[start : found.end()])
         start = found.end()
     return sentences + [text[start:]] if text[start:] else sentences

@@ -31,6 +31,16 @@ def test_gap():
     assert Pretraining("gap", 4).pair(TEXT) == ("", [])
 
 
+def test_text_without_spaces_stays_so():
+    sentences = ["没人来。", "雨落在城里。", "城里的雨停了！", "太阳出来了。"]
+    assert Pretraining("lead", 1).pair("".join(sentences)) == (
+        "".join(sentences[1:]),
+        sentences[:1],
+    )
+    document, _ = Pretraining("gap", 1).pair("".join(sentences))
+    assert document == GAP + "".join(sentences[1:])
+
+
 def test_importance_is_rouge():
     sentences = [line + "." for line in TEXT.lower().strip(".").split(". ")]
     for n, found in enumerate(importance(sentences)):
