@@ -1,9 +1,9 @@
 """Make pairs for pre-training summarizers from documents without summaries."""
 
-import re
 from collections import Counter
 from typing import NamedTuple
 
+from fairseq_plugins.text.languages import words
 from fairseq_plugins.text.sentences import spaced_sentences
 
 KINDS = ("lead", "gap")
@@ -43,7 +43,7 @@ class Pretraining(NamedTuple):
 
 def importance(sentences: list[str]) -> list[float]:
     """ROUGE-1 (F1, without stemming) of each sentence against all others."""
-    counts = [Counter(re.findall(r"\w+", sentence.lower())) for sentence in sentences]
+    counts = [Counter(words(sentence)) for sentence in sentences]
     whole: Counter = sum(counts, Counter())
     total = sum(whole.values())
     return [

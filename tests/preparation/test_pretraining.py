@@ -31,14 +31,18 @@ def test_gap():
     assert Pretraining("gap", 4).pair(TEXT) == ("", [])
 
 
-def test_text_without_spaces_stays_so():
+def test_text_without_spaces_stays_so_and_has_words():
     sentences = ["没人来。", "雨落在城里。", "城里的雨停了！", "太阳出来了。"]
     assert Pretraining("lead", 1).pair("".join(sentences)) == (
         "".join(sentences[1:]),
         sentences[:1],
     )
-    document, _ = Pretraining("gap", 1).pair("".join(sentences))
-    assert document == GAP + "".join(sentences[1:])
+    document, summary = Pretraining("gap", 2).pair("".join(sentences))
+    assert summary == sentences[1:3] and document == f"没人来。{GAP}{GAP}太阳出来了。"
+
+
+def test_marks_belong_to_their_words():
+    assert importance(["हिन्दी", "हिमालय"]) == [0, 0]  # not the common ह
 
 
 def test_importance_is_rouge():
