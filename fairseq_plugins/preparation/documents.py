@@ -103,10 +103,13 @@ def check_encodes(text: str) -> None:
 def read_story(item: Item) -> Document:
     """Convert a `.story` file to a document."""
     story = parse_story(item.name, item.content)
-    # in a story, the boundary token's characters are ordinary text
-    highlights = (line.replace(BOUNDARY, "< q >") for line in story.highlights)
-    source, target = " ".join(story.article), join_sentences(highlights)
+    source, target = " ".join(story.article), _summary(story.highlights)
     return Document(item.split, item.name, source, target, story.problem)
+
+
+def _summary(sentences: Iterable[str]) -> str:
+    """Sentences of ordinary text, in which the boundary token's characters are no boundary."""
+    return join_sentences(sentence.replace(BOUNDARY, "< q >") for sentence in sentences)
 
 
 class JsonReader:
@@ -180,7 +183,7 @@ class DocumentReader:
         source, target = self.pretraining.pair(text)
         if not target:
             raise Unusable("too few sentences" if text.strip() else "empty")
-        return Document(item.split, item.name, source, join_sentences(target))
+        return Document(item.split, item.name, source, _summary(target))
 
 
 def _document(item: Item, source: str, target: Sequence[str]) -> Document:

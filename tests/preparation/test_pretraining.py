@@ -11,6 +11,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.first_data import prepare_pretraining
+from fairseq_plugins.preparation.documents import DocumentReader, Item
 from fairseq_plugins.preparation.pretraining import GAP, Pretraining, importance
 from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
 
@@ -43,6 +44,13 @@ def test_text_without_spaces_stays_so_and_has_words():
 
 def test_marks_belong_to_their_words():
     assert importance(["हिन्दी", "हिमालय"]) == [0, 0]  # not the common ह
+
+
+def test_the_boundary_in_a_document_is_text():
+    document = DocumentReader(Pretraining("lead", 1))(
+        Item("train", "", ("Press <q>. It <q> fell.", None))
+    )
+    assert (document.source, document.target) == ("It <q> fell.", "Press < q >.")
 
 
 def test_importance_is_rouge():
