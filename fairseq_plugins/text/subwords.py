@@ -53,7 +53,7 @@ class BytePairEncoding:
         """Learn at most `size` merges from the text of `files`; returns the number found.
 
         Raises:
-            ConfigurationError: the files have no text.
+            ConfigurationError: the files have no word of two characters.
         """
         from subword_nmt import learn_bpe
 
@@ -68,7 +68,10 @@ class BytePairEncoding:
         try:
             learn_bpe.learn_bpe(lines, codes, size)
         except ValueError:
-            raise ConfigurationError(f"no text in {files[0]} to learn merges on") from None
+            raise ConfigurationError(
+                f"no word of two characters in {files[0]} to learn merges on: give other text, or "
+                "--subword sentencepiece"
+            ) from None
         finally:
             learn_bpe.tqdm = previous
         write_bytes(model, codes.getvalue().encode("utf-8"))

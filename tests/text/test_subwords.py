@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import write_lines
 from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
 
 
@@ -38,6 +40,12 @@ def test_the_cache_of_words_does_not_grow_forever(model, monkeypatch):
     for number in range(20):
         model.cut(f"man{number}")
         assert len(model._bpe.cache) < 7
+
+
+def test_single_characters_cannot_be_merged(tmp_path):
+    write_lines(tmp_path / "text", ["a b c"])
+    with pytest.raises(ConfigurationError, match="no word of two characters in .*sentencepiece$"):
+        BytePairEncoding.learn([tmp_path / "text"], tmp_path / "codes", 9)
 
 
 def test_pieces_are_learnt_from_long_lines_too(tmp_path):
