@@ -103,9 +103,11 @@ def distill(
         )
     kind: Any = TEXTS[prepared.task](prepared, teachers.direction)
     tag = find_tag(data, kind.source) if reverse is not None and request.tag else None
+    # not what is in a folder within, which may be `destination`
+    files = [path for path in needed_files(data).values() if path.parent == data]
     wanted = {
         **prepared.settings,
-        "distilled": fingerprint([*needed_files(data).values(), *kind.text_files()]),
+        "distilled": fingerprint([*files, *kind.text_files()]),
         "teacher": teachers.digests,
         "keep": request.keep,
         "nbest": request.nbest,

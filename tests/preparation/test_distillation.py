@@ -344,6 +344,18 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
         distilled(small, *words, "--no-tag", "--out", new)
 
 
+def test_a_folder_within_the_data_is_resumed(run, small, tmp_path, monkeypatch):
+    data = shutil.copytree(small, tmp_path / "data")
+    words = [data, run, "--out", data / "new"]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(distillation._Distillation, "_copy", mock.Mock(side_effect=KeyboardInterrupt))
+        distilled(*words)
+    monkeypatch.setattr(distillation._Distillation, "_teach", mock.Mock())
+    monkeypatch.setattr(distillation._Distillation, "_write", None)
+    distilled(*words)
+    distilled(*words)  # finished
+
+
 def test_a_student_trains_on_all_of_it(everything, small, run_train, train_args, tmp_path):
     _, new = everything
     assert digests_of_words(new) == digests_of_words(small)
