@@ -178,10 +178,12 @@ def name_files_that_are_no_checkpoints() -> None:
     ) -> dict[str, Any]:
         try:
             return original(path, *args, **kwargs)
-        except (IsADirectoryError, PermissionError) as error:
+        except FileNotFoundError:
+            raise
+        except OSError as error:
             raise RefusedCheckpoint(
-                f"checkpoint {path} cannot be read: {error.strerror}. Give the file of a "
-                "checkpoint, such as checkpoint_best.pt"
+                f"checkpoint {path} cannot be read: {error.strerror}. Give a file that you can "
+                "read, such as checkpoint_best.pt"
             ) from None
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise _refuse(path, error) from error

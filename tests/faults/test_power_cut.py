@@ -163,6 +163,49 @@ def test_restore_file_that_cannot_be_used_is_refused(words, killed, tmp_path):
         assert "checksum" in last_line
 
 
+@pytest.fixture
+def refuse_to_open(monkeypatch):
+    """refuse_to_open(path): for this process and its children, as with another user's file."""
+
+    def refuse(path):
+        def open_another(file, *words, open=open, **options):
+            if str(file) == str(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return open(file, *words, **options)
+
+        for module in ("builtins", "io"):
+            monkeypatch.setattr(module + ".open", open_another)
+
+    return refuse
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_checkpoint_that_cannot_be_opened_is_refused(
+    missing, processes, words, folder, refuse_to_open, monkeypatch
+):
+    """It may be the newest, and training would replace it."""
+    path = numbered(folder)[0] if missing else folder / LAST
+    if missing:
+        (folder / LAST).unlink()
+    before = content(folder)
+    refuse_to_open(path)
+    run = train(words, folder, processes)
+    monkeypatch.undo()
+    assert run.status == [1] * processes or 9 in run.status  # the others may be ended with it
+    (line,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {path} cannot be read: Permission denied: make it readable")
+    assert content(folder) == before
+
+
+def test_generation_names_a_model_that_cannot_be_opened(
+    corpus, killed, run_generate, refuse_to_open
+):
+    refuse_to_open(killed / LAST)
+    with pytest.raises(ConfigurationError, match=f"^checkpoint {killed / LAST} cannot be read: Pe"):
+        run_generate(corpus.bin, "--path", killed / LAST)
+
+
 def test_generation_refuses_a_damaged_model(corpus, killed, tmp_path, run_generate):
     path = tmp_path / "damaged.pt"
     shutil.copyfile(killed / LAST, path)
