@@ -112,8 +112,8 @@ def _with_an_end(pieces: list[str]) -> list[str]:
 class SentencePiece:
     """A model of SentencePiece, usually unigram. The first piece of a word begins with ``▁``.
 
-    New models keep every character of the text, but merge runs of spaces; those of earlier
-    releases apply NFKC, SentencePiece's default.
+    New models keep every character of the text except ``▁``, which becomes a space, and merge runs
+    of spaces; those of earlier releases apply NFKC, SentencePiece's default.
     """
 
     file_name = "sentencepiece.model"

@@ -57,6 +57,13 @@ def test_pieces_are_learnt_from_long_lines_too(tmp_path):
     assert "<unk>" not in pieces and "\u0e01" in pieces
 
 
+def test_the_mark_of_words_becomes_a_space(tmp_path):
+    write_lines(tmp_path / "text", ["a b ab"] * 9)
+    SentencePiece.learn([tmp_path / "text"], tmp_path / "model", 20)
+    model = SentencePiece(tmp_path / "model")
+    assert model.join(model.cut("a\u2581b")) == "a b"
+
+
 def test_of_many_lines_pieces_are_learnt_from_some(tmp_path, monkeypatch):
     lines = [f"{letter}{letter} word" for letter in "abcdefghij"]
     (tmp_path / "text").write_text("\n".join(lines * 10) + "\n")
