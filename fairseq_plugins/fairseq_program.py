@@ -8,10 +8,12 @@ is fairseq-train, and so on.
 import argparse
 import importlib
 import logging
+import pkgutil
 import sys
 from typing import Any
 
 import fairseq_plugins
+from fairseq_plugins.errors import ConfigurationError
 
 
 def words_of(program: str) -> list[str]:
@@ -22,14 +24,25 @@ def words_of(program: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the program that the first argument names."""
+    """Run the program that the first argument names, as train, eval-lm or fairseq-train.
+
+    Raises:
+        ConfigurationError: fairseq has no such program.
+    """
     fairseq_plugins.register()
+    given = sys.argv.pop(1) if sys.argv[1:] else ""
+    program = given.replace("-", "_").removeprefix("fairseq_")
+    programs = importlib.import_module("fairseq_cli").__path__
+    known = [module.name for module in pkgutil.iter_modules(programs)]
+    if program not in known:
+        raise ConfigurationError(
+            f"give a program of fairseq first, not '{given}': one of {', '.join(known)}"
+        )
     logging.getLogger().handlers.clear()  # of a message so far; the program adds its own
     # argparse checks all help texts since Python 3.14, and one of hydra's is no text
     parser: Any = argparse.ArgumentParser
     parser._check_help = lambda self, action: None
-    program = sys.argv.pop(1)
-    sys.argv[0] = f"fairseq-{program}"
+    sys.argv[0] = "fairseq-" + program.replace("_", "-")
     importlib.import_module(f"fairseq_cli.{program}").cli_main()
 
 

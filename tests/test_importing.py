@@ -14,6 +14,7 @@ import fairseq.dataclass
 import pytest
 
 from fairseq_plugins import fairseq_program, importing
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import launch
 
 ROOT = Path(fairseq.__file__).parent
@@ -75,6 +76,22 @@ def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
     assert before not in logging.getLogger().handlers
+
+
+@pytest.mark.parametrize("given", ["eval-lm", "eval_lm", "fairseq-eval-lm"])
+def test_programs_of_fairseq_are_known_by_both_names(given, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["", given, "-h"])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with pytest.raises(SystemExit):
+        fairseq_program.main()
+    assert capsys.readouterr().out.startswith("usage: fairseq-eval-lm ")
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["trian", "DATA"]])
+def test_other_programs_are_told_in_one_line(words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["", *words])
+    with pytest.raises(ConfigurationError, match="^give a program of fairseq first, not '.*train"):
+        fairseq_program.main()
 
 
 @pytest.mark.parametrize("version", [(3, 11), (3, 14)])
