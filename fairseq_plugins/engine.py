@@ -72,6 +72,7 @@ class Input(NamedTuple):
     pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
     prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
     number: int = 0  # from 0, for the draws of sampling and for messages
+    part: int = 0  # from 0, of a text that was split, for the draws
 
 
 @runtime_checkable

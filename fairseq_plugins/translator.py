@@ -108,7 +108,7 @@ class Translator:
             pieces = encode(self.processor, line)
             if len(pieces) > self.max_source:
                 split.append(number)
-            for part in self._within_limit(pieces):
+            for place, part in enumerate(self._within_limit(pieces)):
                 limit = min(self.max_length(len(part) + 1), self.engine.max_output)
                 if self._least > limit:
                     raise ConfigurationError(
@@ -121,7 +121,7 @@ class Translator:
                         f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
                         f"limit is {limit:,}: give a shorter one"
                     )
-                inputs.append(Input(part, prefix, first + number))
+                inputs.append(Input(part, prefix, first + number, place))
         found: list[list[list[Output]]] = [[] for _ in lines]
         searched = search(self.engine, inputs, self.max_length, count, self._progress)
         for each, outputs in zip(inputs, searched):

@@ -137,6 +137,17 @@ def test_it_is_what_fairseq_interactive_says(translate, folder, model, run_inter
     assert "@@" not in "".join(expected) and not any("&amp;" in line for line in expected)
 
 
+def test_each_part_of_a_line_has_its_own_draws(model):
+    """Also in batches of its own."""
+    translator = Translator([model], cpu=True, sampling=True, nbest=5, max_tokens=1)
+    (alone,) = translator.hypotheses(["Eins zwei."])
+    translator.max_source = len(translator.processor.encode("Eins zwei.").split())
+    (in_parts,) = translator.hypotheses(["Eins zwei. Eins zwei."], split=True)
+    rest = [both.tokens[len(one.tokens) :] for one, both in zip(alone, in_parts)]
+    assert [one.tokens + more for one, more in zip(alone, rest)] == [h.tokens for h in in_parts]
+    assert [one.tokens for one in alone] != rest
+
+
 def test_empty_lines_stay_where_they_are(translate):
     out, _ = translate("\nEins.\n \t\n\u00a0\n\u200b\x00\nZwei.")
     lines = out.split("\n")

@@ -183,7 +183,8 @@ class TrainedModel:
         seed = self.seed if self.generation.sampling else None
         with self._searching, torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
-                torch.manual_seed(seed + min(each.number for each in inputs))
+                number, part = min((each.number, each.part) for each in inputs)
+                torch.manual_seed(seed + number + 1_000_003 * part)
             self.generator.max_len_a, self.generator.max_len_b = 0, longest
             found = self.task.inference_step(
                 self.generator, self.models, sample, prefix_tokens=begin

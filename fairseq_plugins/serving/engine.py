@@ -73,13 +73,13 @@ class ExportedModel:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         copied = copied and export.tells_copied
-        for pieces, prefix, number in inputs:
+        for pieces, prefix, number, part in inputs:
             tokens, lacking = self._numbers(pieces)
             limit = min(max_length(len(tokens)), self.max_output)
             begin = export.target.encode(prefix)[:-1]
             if lacking and export.tells_attention:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
-            wanted.append(Source(tokens, limit, begin, number))
+            wanted.append(Source(tokens, limit, begin, number, part))
         found: dict[int, list[Output]] = {}
         lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):

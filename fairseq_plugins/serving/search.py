@@ -49,14 +49,16 @@ class Source(NamedTuple):
             `text.number_unknown`. Hypotheses have these numbers, too.
         max_len: the most tokens of a hypothesis, without the end symbol.
         prefix: tokens with which every hypothesis begins.
-        number: index among all sentences; with the seed, it determines the random draws of
-            sampling.
+        number: index among all sentences; with `part` and the seed, it determines the random draws
+            of sampling.
+        part: index among the parts of a sentence that was split.
     """
 
     tokens: Sequence[int]
     max_len: int
     prefix: Sequence[int] = ()
     number: int = 0
+    part: int = 0
 
 
 def search(
@@ -110,7 +112,7 @@ class _Batch:
         if options.no_repeat_ngram:
             self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
         self.draws = [
-            np.random.default_rng([options.seed, source.number])
+            np.random.default_rng([options.seed, source.number, source.part])
             for source in (sources if options.sampling else [])
         ]
         self.arrays: dict[str, np.ndarray] = {

@@ -254,6 +254,10 @@ def test_the_draws_of_a_line_depend_on_its_number(exported):
     whole = translator.hypotheses(["a b", "b a c"])
     assert translator.hypotheses(["", "b a c"])[1] == whole[1]
     assert translator.hypotheses(["b a c"], first=1) == whole[1:]
+    translator.max_source = 2
+    in_parts = translator.hypotheses(["a b a b"], split=True)[0][0].tokens
+    first = whole[0][0].tokens
+    assert in_parts[: len(first)] == first != in_parts[len(first) :]
     drawn = Summarizer(exported.folder, **{**options, "nbest": 1})
     whole = drawn.summarize(["a b", "b a c"])
     assert drawn.summarize(["b a c"], first=1) == whole[1:]
