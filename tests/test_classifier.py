@@ -293,6 +293,23 @@ def test_the_end_of_a_text_needs_room_unless_long_texts_lose_it(method, expected
     assert engine.TrainedClassifier("fake", None, model, task, cpu=True).max_source == expected
 
 
+@pytest.mark.parametrize("told", ["CUDA out of memory.", "[enforce] can't allocate memory"])
+def test_too_little_memory_is_told_in_one_line(told):
+    model = torch.nn.Linear(1, 1)
+    model.forward = mock.Mock(side_effect=RuntimeError(told))
+    cfg = SimpleNamespace(
+        num_classes=2, init_token=None, shorten_method="none", classification_head_name="head"
+    )
+    labels = SimpleNamespace(symbols=["no", "yes"], nspecial=0)
+    task = SimpleNamespace(
+        cfg=cfg, label_dictionary=labels, max_positions=lambda: 4,
+        source_dictionary=SimpleNamespace(pad=lambda: 1),
+    )  # fmt: skip
+    classifier = engine.TrainedClassifier("fake", None, model, task, cpu=True)
+    with pytest.raises(ConfigurationError, match="^the memory is too small for --max-tokens 6: "):
+        classifier.probabilities([[5, 6, 2], [2]])
+
+
 def test_a_text_as_long_as_the_limit_is_not_cut():
     fake = SimpleNamespace(
         name="fake", folder=None, labels=["no", "yes"], start=None, max_source=3, max_positions=4,

@@ -1,9 +1,10 @@
 """Runs trained models with torch and fairseq's search."""
 
+import contextlib
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,16 +153,8 @@ class TrainedModel:
         kinds = [(len(r.prefix), max_length(n)) for r, n in zip(inputs, lengths)]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
-            try:
+            with _told_if_memory_is_short(self.max_tokens):
                 found = self._search_batch(some, of_some, kinds[batch[0]][1], count, copied)
-            except RuntimeError as error:
-                # of a GPU, and of the CPU
-                if not re.search("out of memory|can't allocate memory", str(error)):
-                    raise
-                raise ConfigurationError(
-                    f"the memory is too small for --max-tokens {self.max_tokens}: give a smaller "
-                    "number"
-                ) from None
             for index, hypotheses in zip(batch, found):
                 outputs[index] = hypotheses
             done(len(batch))
@@ -217,6 +210,20 @@ class TrainedModel:
             ]
         begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
         return begin.to(self.device)
+
+
+@contextlib.contextmanager
+def _told_if_memory_is_short(tokens: int) -> Iterator[None]:
+    """Raise a ConfigurationError if a batch of so many tokens needs too much memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        # of a GPU, and of the CPU
+        if not re.search("out of memory|can't allocate memory", str(error)):
+            raise
+        raise ConfigurationError(
+            f"the memory is too small for --max-tokens {tokens}: give a smaller number"
+        ) from None
 
 
 def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> list[Tensor]:
@@ -282,8 +289,9 @@ class TrainedClassifier:
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
         pad = self.task.source_dictionary.pad()
-        tokens = collate_tokens([torch.tensor(text) for text in texts], pad).to(self.device)
+        tokens = collate_tokens([torch.tensor(text) for text in texts], pad)
         head = self.task.cfg.classification_head_name
-        with torch.no_grad():
+        with torch.no_grad(), _told_if_memory_is_short(tokens.numel()):
+            tokens = tokens.to(self.device)
             output = self.model(tokens, features_only=True, classification_head_name=head)
             return self.model.get_normalized_probs(output, log_probs=False).cpu().numpy()
