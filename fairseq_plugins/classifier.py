@@ -38,7 +38,8 @@ class Classifier:
         engine: runs the model.
         labels: the classes, in the order of the model's scores.
         cut: numbers (from 1) of the texts given to `classify` that were truncated.
-        empty: numbers of the texts without a token; no model was trained on these.
+        empty: numbers of the texts without a token; no model was trained on these. A service that
+            runs for long should clear `cut` and `empty`, which grow.
 
     Raises:
         ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
