@@ -10,8 +10,10 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.files import replacing
+from fairseq_plugins.files import check_can_hold, replacing
+from fairseq_plugins.prepared_folder import differing
 
 # Performer's random features: earlier versions drew new ones in training
 NOT_AVERAGED = ".directions"
@@ -109,10 +111,8 @@ def prepare_output(output: Path) -> None:
     """
     if output.is_dir():
         raise ConfigurationError(f"--output {output} is a folder: give a file in it")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--output {output} cannot be written: {error}") from None
+    check_can_hold("--output", output.parent)
+    output.parent.mkdir(parents=True, exist_ok=True)
 
 
 def save(state: dict[str, Any], output: Path) -> None:
@@ -144,10 +144,11 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
             Performer's random features keep the last checkpoint's values.
 
     Raises:
-        ConfigurationError: the models have different parameters.
+        ConfigurationError: the models have different parameters or dictionaries.
     """
     sums: dict[str, torch.Tensor] = {}
     shapes: dict[str, Any] = {}
+    words: dict[str, str] = {}
     state: dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
@@ -161,6 +162,11 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
                     f"the parameter {name} is {shapes.get(name, 'missing')} in {paths[0]} and "
                     f"{here.get(name, 'missing')} in {path}: average checkpoints of one training"
                 )
+        for name in differing(words, state.get(WORDS, {})):
+            raise ConfigurationError(
+                f"{name} of {paths[0]} is not that of {path}: average checkpoints of one training"
+            )
+        words = words or state.get(WORDS, {})
         for name, value in state["model"].items():
             sums[name] = sums.get(name, 0) + value.double()
     replaced: dict[Any, torch.Tensor] = {}

@@ -12,7 +12,9 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
+from fairseq_plugins import files
 from fairseq_plugins.commands import average as command
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.modules.token_mixers import MixerSpec
@@ -168,7 +170,10 @@ def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_p
     assert (tmp_path / "new" / "folder" / "average.pt").is_file()
     monkeypatch.setattr(averaging, "average", lambda paths: pytest.fail("too early"))
     (tmp_path / "file").touch()
-    for output, told in ((tmp_path, "is a folder"), (tmp_path / "file" / "a.pt", "cannot be wri")):
+    for output, told in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "file" / "a.pt", "is not a folder"),
+    ):
         with pytest.raises(ConfigurationError, match=told):
             command.main([*words, str(output)])
 
@@ -228,6 +233,22 @@ def test_different_models_are_refused(save_dir, tmp_path):
     wide = changed(first, tmp_path, lambda state: state["model"].update({name: torch.ones(2, 3)}))
     with pytest.raises(ConfigurationError, match=rf"{name} is .* in .*checkpoint1.pt and \(2, 3\)"):
         average(tmp_path, first, wide)
+    name = min(name for name in torch.load(first)[WORDS] if name.startswith("dict."))
+    other = changed(first, tmp_path, lambda state: state[WORDS].update({name: "0"}))
+    with pytest.raises(
+        ConfigurationError, match=f"^{name} of .*checkpoint1.pt is not that of .*ch"
+    ):
+        average(tmp_path, first, other)
+
+
+def test_a_folder_that_cannot_be_written_is_told_first(tmp_path, monkeypatch):
+    """The test makes the folder read-only for itself, because root may write everywhere."""
+    monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr(averaging, "choose", lambda *arguments: [])
+    with pytest.raises(
+        ConfigurationError, match=r"^--output .*: .* is not a folder that you can w"
+    ):
+        average(tmp_path, tmp_path)
 
 
 class Call:
