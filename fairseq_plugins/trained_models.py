@@ -21,7 +21,7 @@ from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
 from fairseq_plugins.engine import Place
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.prepared_folder import (
     Prepared,
     dictionaries,
@@ -78,9 +78,9 @@ def load_models(
         the prepared folder, the models, fairseq's configuration and the task.
 
     Raises:
-        ConfigurationError: the folder or its dictionaries are missing, the models were trained with
-            other dictionaries or for several directions, they are of the wrong kind or have an
-            unknown architecture, or a parameter is not a number.
+        ConfigurationError: the folder or its dictionaries are missing, fairseq cannot read such a
+            path, the models were trained with other dictionaries or for several directions, they
+            are of the wrong kind or have an unknown architecture, or a parameter is not a number.
     """
     overrides = dict(overrides or {})
     trainings = []
@@ -98,6 +98,7 @@ def load_models(
             f"the model was trained on {named}, which is missing: give the prepared folder with "
             "--data"
         )
+    check_path("--data", data)
     if data != named:
         overrides["data"] = str(data)
     if not dictionaries(data):

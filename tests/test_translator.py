@@ -461,6 +461,11 @@ def test_a_beam_of_none_is_refused():
         Translator("missing", beam=0)
 
 
+def test_data_that_fairseq_would_read_elsewhere_is_refused(model, tmp_path):
+    with pytest.raises(ConfigurationError, match="--data .*/a:b: fairseq cannot read paths with"):
+        Translator(model, data=tmp_path / "a:b", cpu=True)
+
+
 def test_no_models_and_no_tokens_are_refused(model):
     with pytest.raises(ConfigurationError, match="no model: give a checkpoint"):
         Translator([])

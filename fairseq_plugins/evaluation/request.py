@@ -122,6 +122,7 @@ def check(request: EvaluationRequest) -> None:
     """Raise a ConfigurationError for errors that can be detected before slow work starts."""
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
+    check_path("DATA", request.data)
     for member in request.members:
         if member.run.is_file():
             raise ConfigurationError(
@@ -133,6 +134,10 @@ def check(request: EvaluationRequest) -> None:
                 f"{member.run}: no such folder; RUN is the --save-dir of a training, or an export"
             )
         check_path("RUN", member.run)
+    places = [member.run.resolve() for member in request.members]
+    for place, member in zip(places, request.members):
+        if places.count(place) > 1:
+            raise ConfigurationError(f"--ensemble: {member.run} is named twice: name a model once")
     behind = apart(request.words)
     for option in request.generation:
         where = "after --" if option in behind else "in --settings"

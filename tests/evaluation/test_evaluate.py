@@ -536,6 +536,8 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         ),
         (["{data}", "{run}", "--unicode"], "--unicode is for summaries, scored by ROUGE: remove"),
         (["{empty}", "{run}"], r"preparation.json cannot be used \(it is missing\)"),
+        (["{data}", "{run}", "--ensemble", "{empty}/../run"], "--ensemble: .*run is named twice: "),
+        (["{split}", "{run}"], "DATA .*lr:1: fairseq cannot read paths with ':'"),
         (["{data}", "{split}"], "RUN .*lr:1: fairseq cannot read paths with ':'"),
     ],
 )
