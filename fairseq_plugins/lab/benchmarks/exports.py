@@ -33,13 +33,16 @@ def write_untrained(contender: str, words: str, data: Path) -> None:
         data: the prepared folder, which has the dictionaries.
 
     Raises:
-        ConfigurationError: a package is missing, or the model cannot be exported.
+        ConfigurationError: a package is missing, the model cannot be exported, or the folder holds
+            checkpoints.
     """
     from fairseq_plugins.export import ctranslate2
     from fairseq_plugins.export import folder as files
 
     kind, folder = contender.split(":", 1)
     out = Path(*shlex.split(folder))
+    if any(out.glob("*.pt")):
+        raise ConfigurationError(f"{out} holds checkpoints, which are kept: choose another --out")
     found = contenders.build_on_data(words, "", data, "fp32", True)
     task, model = found.task, found.model.eval()
     shutil.rmtree(out, ignore_errors=True)

@@ -145,6 +145,17 @@ def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, mon
     assert [speed.ratio_of(each, rows) for each in ordinary] == [None, None]
 
 
+@pytest.mark.parametrize("kind", ["export", "ctranslate2"])
+def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
+    checkpoint = tmp_path / "full" / "checkpoint_last.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
+    with pytest.raises(ConfigurationError, match="full holds checkpoints, which are kept: choose"):
+        exports.write_untrained(f"{kind}:{tmp_path}/full", words, tmp_path)
+    assert checkpoint.exists()
+
+
 def test_data_and_exports_are_made_up(tmp_path, monkeypatch):
     data = tmp_path / "data"
     speed._write_data(data)
