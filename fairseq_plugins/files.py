@@ -196,6 +196,17 @@ def open_to_append(path: AnyPath) -> IO[str]:
     return file
 
 
+def output_file(option: str, path: Path, instead: str = "") -> Path:
+    """The file that an option names, for `replacing`; for a link, the file that it leads to.
+
+    Raises:
+        ConfigurationError: it is a folder, a device or a pipe; the message ends with `instead`.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"{option} {path} is not a file: give a file{instead}")
+    return path.resolve()
+
+
 def check_can_hold(option: str, folder: Path) -> None:
     """Raise a ConfigurationError unless this is a folder that can be written, or can become one."""
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -21,6 +21,7 @@ from fairseq_plugins.files import (
     decode,
     in_groups,
     open_to_read,
+    output_file,
     raw_lines,
     written_whole,
 )
@@ -127,11 +128,8 @@ def check_files(args: argparse.Namespace) -> None:
         if not path.is_fifo():  # opening a pipe here would break its writer
             open_to_read(path).close()
     if args.output is not None:
-        args.output = args.output.resolve()  # keep a link and replace its target
-        if args.output.exists() and not args.output.is_file():
-            raise ConfigurationError(
-                f"--output {args.output} is not a file: give a file, or omit --output and redirect"
-            )
+        instead = ", or omit --output and redirect"
+        args.output = output_file("--output", args.output, instead)
         check_can_hold("the folder of --output", args.output.parent)
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")

@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     paths = averaging.choose(args.inputs, args.last, args.best, args.by)
     if args.output.resolve() in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
-    averaging.prepare_output(args.output)
-    averaging.save(averaging.average(paths), args.output)
+    output = averaging.prepare_output(args.output)
+    averaging.save(averaging.average(paths), output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
     return 0

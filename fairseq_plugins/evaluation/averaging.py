@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.files import check_can_hold, replacing
+from fairseq_plugins.files import check_can_hold, output_file, replacing
 from fairseq_plugins.prepared_folder import differing
 
 # Performer's random features: earlier versions drew new ones in training
@@ -103,16 +103,16 @@ def load(path: Path) -> dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-def prepare_output(output: Path) -> None:
-    """Make the folder of a checkpoint to write.
+def prepare_output(output: Path) -> Path:
+    """The checkpoint to write, as `output_file`; makes its folder.
 
     Raises:
         ConfigurationError: the checkpoint cannot be written there.
     """
-    if output.is_dir():
-        raise ConfigurationError(f"--output {output} is a folder: give a file in it")
+    output = output_file("--output", output)
     check_can_hold("--output", output.parent)
     output.parent.mkdir(parents=True, exist_ok=True)
+    return output
 
 
 def save(state: dict[str, Any], output: Path) -> None:

@@ -168,10 +168,14 @@ def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_p
     words = ["--inputs", str(save_dir), "--last", "2", "--output"]
     command.main([*words, str(tmp_path / "new" / "folder" / "average.pt")])
     assert (tmp_path / "new" / "folder" / "average.pt").is_file()
-    monkeypatch.setattr(averaging, "average", lambda paths: pytest.fail("too early"))
     (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    command.main([*words, str(tmp_path / "link")])
+    assert (tmp_path / "link").is_symlink() and model(tmp_path / "file")
+    monkeypatch.setattr(averaging, "average", lambda paths: pytest.fail("too early"))
     for output, told in (
-        (tmp_path, "is a folder"),
+        (tmp_path, "is not a file: give a file$"),
+        (Path("/dev/null"), "is not a file: give a file$"),
         (tmp_path / "file" / "a.pt", "is not a folder"),
     ):
         with pytest.raises(ConfigurationError, match=told):

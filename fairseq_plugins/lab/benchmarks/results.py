@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import output_file
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
 
@@ -34,18 +35,18 @@ def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def check_place(option: str, path: Path | None) -> None:
-    """Check an output path before the measurement starts.
+def check_place(option: str, path: Path | None) -> Path | None:
+    """Check an output path before the measurement starts; returns it as `output_file`.
 
     Raises:
-        ConfigurationError: the path is a folder, or its folder is not writable.
+        ConfigurationError: the path is not a file, or its folder is not writable.
     """
     if path is None:
-        return
-    if path.is_dir():
-        raise ConfigurationError(f"{option} {path} is a folder: give the name of a file")
-    if not os.access(path.absolute().parent, os.W_OK):
+        return None
+    file = output_file(option, path)
+    if not os.access(file.parent, os.W_OK):
         raise ConfigurationError(f"{option} {path}: no such folder to write in")
+    return file
 
 
 def arguments(args: argparse.Namespace) -> Row:

@@ -65,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
 
     with quiet():
         plots.check(args.plot)
-        results.check_place("--plot", args.plot)
-        results.check_place("--json", args.json)
+        args.plot = results.check_place("--plot", args.plot)
+        args.json = results.check_place("--json", args.json)
         report = module.run(args)
         if args.plot:
             report.draw(args.plot)
