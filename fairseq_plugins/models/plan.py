@@ -1,7 +1,10 @@
 """The plan of a model: its options checked together, and all sizes computed from them."""
 
 import logging
+from argparse import Namespace
 from typing import Any, NamedTuple
+
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_plugins.errors import ConfigurationError, flag, nearest
 from fairseq_plugins.modules.copy_attention import CopySpec
@@ -12,7 +15,13 @@ from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
 from fairseq_plugins.option_fields import checked_options
 
 from .checks import check_fairseq_options, parse_layers_to_keep
-from .options import EfficientTransformerOptions, parse_blocks, split_evenly, to_config
+from .options import (
+    EfficientTransformerOptions,
+    fill_defaults,
+    parse_blocks,
+    split_evenly,
+    to_config,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +66,9 @@ def plan_model(args: Any) -> ModelPlan:
     mixer = TOKEN_MIXERS.choose("encoder_token_mixer", args)
     encoder_ffn = FEED_FORWARDS.choose("encoder_ffn", args)
     decoder_ffn = FEED_FORWARDS.choose("decoder_ffn", args)
-    idle = TOKEN_MIXERS.idle([mixer.name], args)
-    idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args)
+    defaults = _defaults_of(getattr(args, "arch", None) or args._name)
+    idle = TOKEN_MIXERS.idle([mixer.name], args, defaults)
+    idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args, defaults)
     for name, part in idle:
         _warn_of_idle_option(flag(name), part)
     for side in ("time", "feature"):
@@ -102,6 +112,15 @@ def plan_model(args: Any) -> ModelPlan:
         copying=_plan_copying(args),
         fast_training=fast_training,
     )
+
+
+def _defaults_of(architecture: str | None) -> Namespace:
+    """All options of an architecture. It may set those of parts that only the user chooses."""
+    defaults = Namespace()
+    if architecture in ARCH_CONFIG_REGISTRY:
+        ARCH_CONFIG_REGISTRY[architecture](defaults)
+    fill_defaults(defaults)
+    return defaults
 
 
 def _warn_of_idle_option(option: str, part: str) -> None:

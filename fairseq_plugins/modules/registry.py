@@ -117,21 +117,21 @@ class Registry:
             for field in options_of(options):
                 yield f"{name}_{field.name}", field
 
-    def idle(self, chosen: Sequence[str], args: Any) -> list[tuple[str, str]]:
+    def idle(self, chosen: Sequence[str], args: Any, defaults: Any) -> list[tuple[str, str]]:
         """Options with non-default values whose part no layer has.
 
         Args:
             chosen: the names of the parts that layers have.
+            defaults: the options of the architecture.
 
         Returns:
             the name of each option and of its part.
         """
         return [
-            (f"{name}_{field.name}", name)
+            (option, name)
             for name, (_, options) in self._parts.items()
-            for field in options_of(options)
-            if name not in chosen
-            and str(getattr(args, f"{name}_{field.name}")) != str(field.default)
+            for option in (f"{name}_{field.name}" for field in options_of(options))
+            if name not in chosen and str(getattr(args, option)) != str(getattr(defaults, option))
         ]
 
     def add_options(self, parser: ArgumentParser) -> None:

@@ -199,6 +199,18 @@ def test_presets_build_the_same_from_yaml(arch):
     assert all(options[name] == value for name, value in vars(args).items() if name != "arch")
 
 
+@pytest.mark.parametrize("arch", PRESETS)
+def test_only_idle_options_that_a_preset_does_not_set_are_told(arch, caplog):
+    args = parse("--arch", arch, "--encoder-ffn", "mscffn", "--bigbird-block", "5")
+    options = OmegaConf.create({"_name": arch, **vars(args)})
+    del options.arch  # as YAML
+    for given in (args, options):
+        caplog.clear()
+        EncoderClassifierModel.build_model(given, task())
+        told = [r.getMessage() for r in caplog.records if "no effect" in r.getMessage()]
+        assert told == ["--bigbird-block has no effect: no layer of the model has bigbird"]
+
+
 def test_presets_have_the_sizes_of_their_papers():
     found = {}
     for arch in PRESETS:
