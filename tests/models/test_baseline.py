@@ -171,9 +171,14 @@ def test_a_checkpoint_of_the_transformer_is_loaded(
 
 
 def test_the_optimizer_of_the_transformer_is_refused(
-    toy_data, tiny_checkpoint, train_args, run_train, tmp_path
+    toy_data, tiny_checkpoint, train_args, run_train, tmp_path, monkeypatch
 ):
-    """Its states follow the order of fairseq's parameters; the parameters alone are welcome."""
+    """Its states follow the order of fairseq's parameters; the parameters alone are welcome.
+
+    After those, the model's own checkpoint loads with its optimizer.
+    """
+    from fairseq.trainer import Trainer
+
     words = [toy_data.bin, *train_args, "--encoder-blocks", "2", *CHOICES, "--save-dir", tmp_path]
     words += ["--arch", "transformer_ftc", "--restore-file", tiny_checkpoint, "--max-update", "7"]
     with pytest.raises(
@@ -181,6 +186,16 @@ def test_the_optimizer_of_the_transformer_is_refused(
     ):
         run_train(*words)
     assert not list(tmp_path.glob("*.pt"))
+    load = Trainer.load_checkpoint
+
+    def load_and_load_its_own(self, filename, reset_optimizer, *args, **kwargs):
+        found = load(self, filename, reset_optimizer, *args, **kwargs)
+        self.consolidate_optimizer()
+        self.save_checkpoint(str(tmp_path / "own.pt"), {})
+        load(self, str(tmp_path / "own.pt"))
+        return found
+
+    monkeypatch.setattr(Trainer, "load_checkpoint", load_and_load_its_own)
     assert "num_updates: 7" in run_train(*words, "--reset-optimizer").output
 
 
