@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from fairseq.checkpoint_utils import prune_state_dict
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import (
@@ -141,8 +142,10 @@ class EfficientTransformerModel(TransformerModel):
         if not any(getattr(model_cfg, f"{side}_layers_to_keep", None) for side in sides):
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         depths = [_count_layers(self.state_dict(), side) for side in sides]
-        pruned = depths == [_count_layers(state_dict, side) for side in sides]
-        found = super().load_state_dict(state_dict, strict, None if pruned else model_cfg, args)
+        if depths != [_count_layers(state_dict, side) for side in sides]:
+            # first, because old names are upgraded only for the layers of this model
+            state_dict = prune_state_dict(state_dict, model_cfg)
+        found = super().load_state_dict(state_dict, strict)
         with open_dict(model_cfg) if OmegaConf.is_config(model_cfg) else nullcontext():
             for side, depth in zip(sides, depths):
                 setattr(model_cfg, f"{side}_layers_to_keep", None)

@@ -69,6 +69,21 @@ def test_normalisation_of_the_oldest_checkpoints_has_other_names(pairs):
     assert torch.equal(norms[0].weight, norms[1].weight + 1)
 
 
+def test_some_layers_of_a_transformer_are_loaded(pairs, parse, make_sample):
+    """As `--finetune-from-model` does; fairseq's own pruned model is the reference."""
+    state, outputs = pairs("post-norm")[0].state_dict(), []
+    for arch, words in (
+        ("transformer", [*drop_mscffn(TINY), "--encoder-layers", 3]),
+        ("transformer_ftc", [*TINY, *CHOICES, "--encoder-blocks", 3]),
+    ):
+        setup = parse("--arch", arch, *words)
+        setup.args.encoder_layers_to_keep, setup.args.decoder_layers_to_keep = "0,2", "0"
+        model = setup.build_model(seed=2).eval()
+        model.load_state_dict(dict(state), strict=True, model_cfg=setup.args)
+        outputs.append(model(**make_sample((5, 1, 7))["net_input"])[0])
+    assert torch.equal(*outputs)
+
+
 def loss_of(model, sample):
     logits, _ = model(**sample["net_input"])
     return logits, model.get_normalized_probs((logits, None), log_probs=True)
