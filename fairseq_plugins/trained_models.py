@@ -188,7 +188,8 @@ def find_data(checkpoint: Path, training: Training) -> Path | None:
     if named.is_dir():
         return named
     for parent in checkpoint.resolve().parents if training.words else ():
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # another folder of this name
+        # an error: another folder of this name
+        with contextlib.suppress(OSError, UnicodeDecodeError, ConfigurationError):
             if training.words.items() <= digests_of_words(parent / named).items():
                 return parent / named
     return None

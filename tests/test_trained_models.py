@@ -63,6 +63,8 @@ def test_data_is_found_from_another_working_directory(tiny_checkpoint, toy_data,
     for other in (b"other 1\n", b"\xff 1\n"):  # not the words of the training, not UTF-8
         (data / "dict.src.txt").write_bytes(other)
         assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
+    (data / "bpe.codes").symlink_to("/proc/self/mem")  # reading it fails
+    assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
 
 
 def test_options_without_effect_are_told_in_training_only(tiny_checkpoint, caplog):
