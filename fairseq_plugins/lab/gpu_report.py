@@ -435,7 +435,12 @@ def main(argv: Sequence[str]) -> int:
             if status == STOPPED and left < part.seconds and part is not first:
                 status = NO_TIME  # it is the next one
             if status == FINISHED and words[0] in ("train", "evaluate"):
-                write_json(figures, {"rows": figures_of(words)})
+                try:
+                    rows = figures_of(words)
+                except (OSError, LookupError, ValueError):  # missing, damaged or without them
+                    status = "failed: no figures"
+                else:
+                    write_json(figures, {"rows": rows})
             done[part.name] = {
                 "status": status,
                 "seconds": time.monotonic() - begin,

@@ -139,6 +139,25 @@ def test_a_test_waits_for_the_whole_training(report):
     assert written["test"]["figures"]["rows"][0]["bleu"] == 30.0
 
 
+@pytest.mark.parametrize("part", ["training", "test"])
+@pytest.mark.parametrize("content", [None, "{", "noise"])
+def test_a_part_without_figures_failed(report, monkeypatch, part, content):
+    fake = gpu_report.Processes.run
+
+    def run(self, words, log, *given):
+        status = fake(self, words, log, *given)
+        if log.stem == part:
+            name = "train.log" if part == "training" else "evaluation/test-last5/scores.json"
+            path = log.parent / "model" / name
+            path.unlink() if content is None else path.write_text(content)
+        return status
+
+    monkeypatch.setattr(gpu_report.Processes, "run", run)
+    assert report.run("--run", "2a")[0] == 1
+    written = json.loads((report.out / "report.json").read_text())["runs"]["2a"][part]
+    assert written["status"] == "failed: no figures" and written["figures"] is None
+
+
 def test_figures_are_not_those_of_an_earlier_commit(report):
     report.run("--run", "1", "--part", "step_4096")
     report.here["commit"], report.status = "7654321", {"step_4096": "failed with exit status 1"}
