@@ -16,7 +16,7 @@ from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
 from fairseq_plugins import pretrained
-from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
@@ -157,8 +157,7 @@ class Training(NamedTuple):
 
 def training_of(state: dict[str, Any]) -> Training:
     """Facts about a training, from a checkpoint's content."""
-    words = state.get(WORDS)
-    return Training(task_options(state), words if isinstance(words, dict) else {})
+    return Training(task_options(state), stored_words(state))
 
 
 def words_of(training: Training) -> Mapping[str, str]:

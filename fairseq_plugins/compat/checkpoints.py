@@ -71,20 +71,25 @@ def _words_of_data(task: Any) -> dict[str, str]:
         return {}
 
 
+def stored_words(state: dict[str, Any]) -> dict[str, str]:
+    """The digests in a checkpoint's content; {} in older checkpoints and for what is no dict."""
+    words = state.get(WORDS)
+    return words if isinstance(words, dict) else {}
+
+
 def warn_of_other_words() -> None:
     """Warn if dictionaries have other words than those of a model's training (0.12.2 and ff).
 
     If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
     may have been replaced on purpose, before fine-tuning.
     """
-    read: dict[str, Any] = {}  # digests of each checkpoint that is being loaded
+    read: dict[str, dict[str, str]] = {}  # digests of each checkpoint that is being loaded
 
     def compare(paths: Iterable[str], task: Any) -> None:
-        stored = {str(path): read.pop(str(path), None) for path in paths}
+        stored = {str(path): read.pop(str(path), {}) for path in paths}
         here = _words_of_data(task)
         for path, words in stored.items():
-            known = words if isinstance(words, dict) else here
-            other = sorted(name for name in here if known.get(name, here[name]) != here[name])
+            other = sorted(name for name in here if words.get(name, here[name]) != here[name])
             if other:
                 logger.warning(
                     f"{path} was trained with other words than those in {', '.join(other)} of "
@@ -97,7 +102,7 @@ def warn_of_other_words() -> None:
         original: Callable, path: str, *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
         state = original(path, *args, **kwargs)
-        read[str(path)] = state.get(WORDS)
+        read[str(path)] = stored_words(state)
         return state
 
     @around(checkpoint_utils, "load_model_ensemble_and_task")

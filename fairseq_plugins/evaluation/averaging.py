@@ -10,7 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.files import check_can_hold, output_file, replacing
 from fairseq_plugins.prepared_folder import differing
@@ -148,7 +148,8 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
     """
     sums: dict[str, torch.Tensor] = {}
     shapes: dict[str, Any] = {}
-    words: dict[str, str] = {}
+    words: dict[str, str] = {}  # of `first`, the first checkpoint that stores them
+    first = paths[0]
     state: dict[str, Any] = {}
     for number, path in enumerate(paths, 1):
         say(f"{number}/{len(paths)} {path}")
@@ -162,11 +163,12 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
                     f"the parameter {name} is {shapes.get(name, 'missing')} in {paths[0]} and "
                     f"{here.get(name, 'missing')} in {path}: average checkpoints of one training"
                 )
-        for name in differing(words, state.get(WORDS, {})):
+        for name in differing(words, stored_words(state)):
             raise ConfigurationError(
-                f"{name} of {paths[0]} is not that of {path}: average checkpoints of one training"
+                f"{name} of {first} is not that of {path}: average checkpoints of one training"
             )
-        words = words or state.get(WORDS, {})
+        if not words:
+            words, first = stored_words(state), path
         for name, value in state["model"].items():
             sums[name] = sums.get(name, 0) + value.double()
     replaced: dict[Any, torch.Tensor] = {}

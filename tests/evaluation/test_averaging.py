@@ -243,6 +243,12 @@ def test_different_models_are_refused(save_dir, tmp_path):
         ConfigurationError, match=f"^{name} of .*checkpoint1.pt is not that of .*ch"
     ):
         average(tmp_path, first, other)
+    older = save_dir / "checkpoint2.pt"
+    for words in ("x", {}):
+        state = torch.load(older)
+        torch.save({**state, WORDS: words}, str(tmp_path / "older.pt"))
+        with pytest.raises(ConfigurationError, match=f"^{name} of {first} is not that of {other}:"):
+            average(tmp_path, tmp_path / "older.pt", first, other)
 
 
 def test_a_folder_that_cannot_be_written_is_told_first(tmp_path, monkeypatch):
