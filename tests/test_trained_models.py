@@ -2,6 +2,7 @@
 
 import shutil
 from argparse import Namespace
+from unittest import mock
 
 import pytest
 import torch
@@ -48,7 +49,9 @@ def test_words_of_any_form_are_no_fault():
     assert training_of({**state, WORDS: {"dict.de.txt": "1"}}).words == {"dict.de.txt": "1"}
 
 
-def test_data_is_found_from_another_working_directory(tiny_checkpoint, toy_data, tmp_path):
+def test_data_is_found_from_another_working_directory(
+    tiny_checkpoint, toy_data, tmp_path, monkeypatch
+):
     state = torch.load(tiny_checkpoint, weights_only=False)
     state["cfg"]["task"]["data"] = "data/toy"
     checkpoint = tmp_path / "project" / "runs" / "x" / "checkpoint_best.pt"
@@ -63,7 +66,9 @@ def test_data_is_found_from_another_working_directory(tiny_checkpoint, toy_data,
     for other in (b"other 1\n", b"\xff 1\n"):  # not the words of the training, not UTF-8
         (data / "dict.src.txt").write_bytes(other)
         assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
-    (data / "bpe.codes").symlink_to("/proc/self/mem")  # reading it fails
+    (data / "bpe.codes").touch()
+    unreadable = mock.Mock(side_effect=ConfigurationError("bpe.codes cannot be read"))
+    monkeypatch.setattr("fairseq_plugins.prepared_folder.digest", unreadable)
     assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
 
 

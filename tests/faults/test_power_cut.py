@@ -127,7 +127,7 @@ def test_without_an_intact_checkpoint_nothing_starts_or_changes(missing, process
         (folder / LAST).unlink()
     before = content(folder)
     run = train(words, folder, processes)
-    assert run.status == [1] * processes or 9 in run.status  # the others may be ended with it
+    assert 1 in run.status and set(run.status) <= {1, 9}  # the other may be ended with it
     line = run.output.splitlines()[-1]
     assert line.startswith("error: ") and str(folder / LAST) in line
     assert "choose another --save-dir" in line
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_cannot_be_opened_is_refused(
     refuse_to_open(path)
     run = train(words, folder, processes)
     monkeypatch.undo()
-    assert run.status == [1] * processes or 9 in run.status  # the others may be ended with it
+    assert 1 in run.status and set(run.status) <= {1, 9}  # the other may be ended with it
     (line,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
     assert line.startswith(f"error: {path} cannot be read: Permission denied: make it readable")
     assert content(folder) == before

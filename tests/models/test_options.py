@@ -612,8 +612,10 @@ def test_poolings_that_pool_nothing_are_told(parse, caplog):
 
 
 @pytest.mark.parametrize("arch", sorted(PRESETS))
-def test_presets_set_no_idle_option(parse, caplog, arch):
+def test_presets_set_no_idle_option(parse, caplog, monkeypatch, arch):
     from fairseq_plugins.models import plan
 
+    fields = plan._defaults_of(None)
+    monkeypatch.setattr(plan, "_defaults_of", lambda architecture: fields)
     plan.plan_model(parse("--arch", arch).args)
     assert not [record for record in caplog.records if "no effect" in record.getMessage()]
