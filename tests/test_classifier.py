@@ -306,7 +306,7 @@ def test_too_little_memory_is_told_in_one_line(told):
         source_dictionary=SimpleNamespace(pad=lambda: 1),
     )  # fmt: skip
     classifier = engine.TrainedClassifier("fake", None, model, task, cpu=True)
-    with pytest.raises(ConfigurationError, match="^the memory is too small for --max-tokens 6: "):
+    with pytest.raises(ConfigurationError, match="^a batch of 6 tokens needs too much memory: "):
         classifier.probabilities([[5, 6, 2], [2]])
 
 

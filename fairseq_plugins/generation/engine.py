@@ -222,7 +222,7 @@ def _told_if_memory_is_short(tokens: int) -> Iterator[None]:
         if not re.search("out of memory|can't allocate memory", str(error)):
             raise
         raise ConfigurationError(
-            f"the memory is too small for --max-tokens {tokens}: give a smaller number"
+            f"a batch of {tokens} tokens needs too much memory: give a smaller --max-tokens"
         ) from None
 
 

@@ -245,9 +245,9 @@ def _warnings(
             f"{unknown:,} documents have a reference with pieces that the dictionary lacks, which "
             "no summary can match: prepare the data with one dictionary for both sides"
         )
-    unread = lost_words(references, unicode)
-    if unread:
-        warnings.append(unread)
+    count, problem = lost_words(references, unicode)
+    if problem:
+        warnings.append(f"{count:,} {problem}" if count else problem)
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
@@ -256,20 +256,24 @@ def _warnings(
     return warnings
 
 
-def lost_words(references: Sequence[str], unicode: bool = False) -> str:
-    """Why ROUGE does not find the words of all references, and what to do; empty if it does."""
+def lost_words(references: Sequence[str], unicode: bool) -> tuple[int, str]:
+    """Whether ROUGE misses words of references.
+
+    Returns:
+        the number of references without a word, and why, and what to do; empty if it finds all.
+    """
     tokenizer = tokenizer_of(False, unicode)
     count = sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in references)
     if count:
-        told = f"{count:,} documents have a reference without a letter"
+        told = "documents have a reference without a letter"
         told += ("" if unicode else " a to z") + " or a digit, and score 0"
-        return told if unicode else f"{told}: {OTHER_SCRIPTS}"
+        return count, told if unicode else f"{told}: {OTHER_SCRIPTS}"
     if unicode and main_script(references) in WITHOUT_SPACES:
-        return (
-            "words of Thai, Lao, Khmer and Burmese are what spaces separate: without spaces "
-            "between them in references and summaries, whole phrases are compared"
+        return 0, (
+            "Thai, Lao, Khmer and Burmese need spaces between words; without them ROUGE compares "
+            "whole phrases"
         )
-    return ""
+    return 0, ""
 
 
 def _signature(stemmer: bool, unicode: bool) -> str:

@@ -81,7 +81,7 @@ class SummarizationTask(WholeTexts, TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         if cfg.eval_rouge:
             tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
-        self._warned = False  # whether a reference without words was reported
+        self._checked = False  # whether a batch of references was searched for lost words
         self._model_positions: list[tuple[int, int]] = []
 
     def load_dataset(
@@ -213,10 +213,11 @@ class SummarizationTask(WholeTexts, TranslationTask):
         ]
         references = [prepare(text) for text in references]
         unicode = self.cfg.eval_rouge_unicode
-        problem = "" if self._warned else lost_words(references, unicode)
-        if problem:
-            self._warned = True
-            logger.warning(f"ROUGE: {problem}")
+        if not self._checked:  # validation begins with the same batch each time
+            self._checked = True
+            _, problem = lost_words(references, unicode)
+            if problem:
+                logger.warning(f"ROUGE: {problem}")
         summaries = [prepare(text) for text in summaries]
         scores = score_documents(
             references, summaries, self.cfg.eval_rouge_stemmer, unicode, workers=1

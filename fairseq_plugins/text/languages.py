@@ -82,8 +82,8 @@ def _kept_of_word(character: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text in any script: letters and digits with their marks, in lower case.
 
-    Each Chinese character and each Japanese kana is a word. Thai, Lao, Khmer, Burmese and Tibetan
-    need spaces, or zero-width spaces, between words.
+    Each Chinese character and each Japanese kana is a word. Thai, Lao, Khmer and Burmese need
+    spaces, or zero-width spaces, between words.
     """
     text = "".join(map(_kept_of_word, unicodedata.normalize("NFKC", text).lower()))
     return re.findall(r"\w\S*", _CHARACTER.sub(r" \g<0> ", text))  # not a mark without a letter

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from fairseq.data import Dictionary
 from fairseq.logging import metrics
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.scoring.rouge import lost_words
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
 
 ROUGE = "rouge1 rouge2 rougeL rougeLsum".split()
@@ -82,7 +84,9 @@ def test_figures_are_those_of_fairseq_generate(training, data, run_generate):
     )
 
 
-def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_train, train_args):
+def test_validation_counts_words_of_any_script(
+    tmp_path, run_preprocess, run_train, train_args, monkeypatch
+):
     words = "муравей пчела корова собака".split()
     for split, size in (("train", 40), ("valid", 8)):
         lines = "".join(" ".join(words[(i * k) % 4] for k in (1, 3)) + "\n" for i in range(size))
@@ -96,10 +100,13 @@ def test_validation_counts_words_of_any_script(tmp_path, run_preprocess, run_tra
     train += ["--max-epoch", 3, "--lr", 0.03, "--log-format", "simple", "--save-dir", tmp_path]
     without = run_train(*train, "--no-save").output
     assert set(re.findall(r"rouge1 ([\d.]+)", without)) == {"0"}
-    assert without.count("--eval-rouge-unicode") == 1
+    assert without.count(" ROUGE: documents have a reference without a letter a to z") == 1
+    checked = mock.Mock(wraps=lost_words)
+    monkeypatch.setattr("fairseq_plugins.tasks.summarization.lost_words", checked)
     output = run_train(*train, "--no-save", "--eval-rouge-unicode").output
+    assert checked.call_count == 1  # of 3 validations
     assert max(map(float, re.findall(r"rouge1 ([\d.]+)", output))) > 0
-    assert "--eval-rouge-unicode" not in output
+    assert "without a letter" not in output
     with pytest.raises(ConfigurationError, match="give one of the two options"):
         run_train(*train, "--eval-rouge-unicode", "--eval-rouge-stemmer")
 
