@@ -29,12 +29,27 @@ CURVES = {  # plot: pattern of its runs, range of BLEU
 PAIRS = "iwslt14_few_pairs_scores"
 TIMES = "bleu_against_time"
 DISTILLED = "tatoeba_distilled"
-SYSTEMS = {  # of DISTILLED, as `benchmark generate` names their folders
-    "teacher": "teacher, 7.2 M",
-    "student": "student begun with the teacher's layers, 6.1 M",
-    "student_control": "the same without distillation",
-    "small": "student from random weights, 3.8 M",
-    "small_control": "the same without distillation",
+TIMED = {  # of DISTILLED: files of `benchmark generate`, the teacher in them, and contenders
+    "translation/results/tatoeba_student": (
+        "export:teacher",
+        {
+            "export:teacher": "teacher, two decoder layers, 7.2 M",
+            "export:student": "student, two decoder layers, 6.6 M",
+        },
+    ),
+    "translation/results/tatoeba_distilled": (
+        "export:teacher",
+        {
+            "export:student": "one layer, begun with the teacher's, 6.1 M",
+            "export:student_control": "the same without distillation",
+            "export:small": "one layer, 3.8 M",
+            "export:small_control": "the same without distillation",
+        },
+    ),
+    "deploy/tatoeba_trained": (
+        "export:ftc",
+        {"ctranslate2:transformer_ct2": "CTranslate2, a Transformer, not distilled"},
+    ),
 }
 MODELS = {  # in the legend: rows that begin so
     "Transformer": r"transformer",
@@ -145,41 +160,34 @@ def draw_times(folder: Path) -> None:
 
 def draw_distilled(folder: Path) -> None:
     """Test scores of exported models against the time per sentence, with beams of 1, 2 and 5."""
-    scored = read_json(RESULTS / f"{DISTILLED}_32.json")["rows"]
-    bleu = {row["contender"]: row["scores"]["BLEU"]["score"] for row in scored}
+    colours = iter(plots.COLOURS)
+    colour = ""
     with plots.figure(folder / f"{DISTILLED}.svg", columns=2, width=4.4, height=3.9) as axes:
+        for name, (teacher, systems) in TIMED.items():
+            scored = read_json(RESULTS.parents[1] / f"{name}_32.json")["rows"]
+            bleu = {
+                row["contender"]: row["scores"]["BLEU"]["score"]
+                for row in scored
+                if "scores" in row
+            }
+            for system, label in systems.items():
+                again = "control" in system
+                colour = colour if again else next(colours)  # that of the row before
+                for axis, batch in zip(axes, (1, 32)):
+                    timed = read_json(RESULTS.parents[1] / f"{name}_{batch}.json")["rows"]
+                    speed = {row["contender"]: row["sentences_a_second"] for row in timed}
+                    own = [each for each in bleu if each.split()[0] == system and each in speed]
+                    axis.plot(
+                        [speed[teacher] / speed[each] for each in own],
+                        [bleu[each] for each in own],
+                        marker="o", color=colour, linestyle=":" if again else "-",
+                        markerfacecolor="white" if again else colour,
+                        label=label if batch == 1 else None,
+                    )  # fmt: skip
         for axis, batch in zip(axes, (1, 32)):
-            timed = read_json(RESULTS / f"{DISTILLED}_{batch}.json")["rows"]
-            rows = [row for row in timed if row["contender"] in bleu]
-            equal = read_json(RESULTS / f"{DISTILLED}_equal_{batch}.json")["rows"]
-            for number, (system, label) in enumerate(SYSTEMS.items()):
-                own = [row for row in rows if row["contender"].split()[0] == f"export:{system}"]
-                colour = plots.COLOURS[(number + 1) // 2]
-                axis.plot(
-                    [1000 / row["sentences_a_second"] for row in own],
-                    [bleu[row["contender"]] for row in own],
-                    marker="o", color=colour, linestyle=":" if "control" in system else "-",
-                    markerfacecolor="white" if "control" in system else colour,
-                    label=label if batch == 1 else None,
-                )  # fmt: skip
-            speeds = {row["contender"].split(":")[0]: row["sentences_a_second"] for row in equal}
-            slower = speeds["export"] / speeds["ctranslate2"]
-            time = (
-                slower
-                * 1000
-                / next(
-                    row["sentences_a_second"]
-                    for row in rows
-                    if row["contender"] == "export:teacher"
-                )
-            )
-            axis.axvline(
-                time, color=plots.COLOURS[-1], linestyle="--", linewidth=1,
-                label="CTranslate2, untrained Transformer, beam 5" if batch == 1 else None,
-            )  # fmt: skip
             axis.set_title(f"batches of {batch}", fontsize=9)
             axis.set_xlim(left=0)
-            axis.set_xlabel("milliseconds a sentence, 8 bits, one thread")
+            axis.set_xlabel("time, ratio to the teacher's with beam 5")
         axes[0].set_ylabel("BLEU on test, beams of 1, 2 and 5")
         axes[0].figure.legend(fontsize=8, ncol=2, loc="outside upper center")
 
