@@ -418,7 +418,7 @@ def main(argv: Sequence[str]) -> int:
                 continue
             words = part.command({**places, gpu_runs.WORK: folder}, graphs, args.toy)
             figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
-            # nothing may stay that an earlier model or commit gave
+            # forget results of an earlier model or commit
             for later in run.parts:
                 if later.after == part.name:
                     done.pop(later.name, None)

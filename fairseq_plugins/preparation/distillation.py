@@ -103,7 +103,7 @@ def distill(
         )
     kind: Any = TEXTS[prepared.task](prepared, teachers.direction)
     tag = find_tag(data, kind.source) if reverse is not None and request.tag else None
-    # not what is in a folder within, which may be `destination`
+    # without the folders in DATA: one of them may be `destination`
     files = [path for path in needed_files(data).values() if path.parent == data]
     wanted = {
         **prepared.settings,
