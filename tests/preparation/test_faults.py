@@ -230,7 +230,7 @@ def test_no_processes(tmp_path, corpus, number):
         (prepare_translation, pair),
     ):
         message = refused(command.main, [folder, *words, "--workers", str(number)])
-        assert message == f"--workers {number}: must be at least 1"
+        assert message == f"--workers {number}: must be from 1 to 1024"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("data")]
 
 
