@@ -205,7 +205,8 @@ class Jobs:
                         write()
                     except OSError as error:  # the program goes on, and the line is kept
                         if not told:
-                            print(f"{log} cannot be written: {error.strerror}", file=sys.stderr)
+                            why = f"{error.strerror}: make room; the program goes on"
+                            print(f"{log} cannot be written: {why}", file=sys.stderr)
                         told = True
                     on_line(line)
 

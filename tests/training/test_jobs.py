@@ -132,7 +132,8 @@ def test_a_full_disk_ends_no_program(full_until, tmp_path, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert lines == [f"line {number}\n" for number in (1, 2, 3, 4)]
-    assert capsys.readouterr().err == f"{log} cannot be written: File too large\n"
+    told = f"{log} cannot be written: File too large: make room; the program goes on\n"
+    assert capsys.readouterr().err == told
 
 
 def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
