@@ -27,7 +27,7 @@ def open_engine(
         models: a checkpoint, or a folder of checkpoints; several form an ensemble. Or a folder
             that `export` wrote, or the name of a pretrained model (see `pretrained`); these need
             neither torch nor fairseq. An existing path is preferred to a name. A loaded engine is
-            returned unchanged; options beside it are refused, but not `nbest`.
+            returned unchanged; other options than `nbest` are then refused.
         data: for checkpoints, the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU; exported models never do.
         fp16: for checkpoints, half precision, on a GPU only.

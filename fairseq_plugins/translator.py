@@ -37,9 +37,9 @@ class Translator:
         engine: runs the model.
         max_length: maps the tokens of a source to the maximum subwords of its translation.
         split: numbers (from 1) of lines that were too long for the model and translated in parts.
-        cut_off: numbers of lines whose translation was stopped at the length limit.
-        lines_seen: how many lines were translated, also empty ones. A service that runs for long
-            should clear `split` and `cut_off`, which grow.
+        cut_off: numbers of lines whose translation was stopped at the length limit. A service that
+            runs for long should clear `split` and `cut_off`, which grow.
+        lines_seen: how many lines were translated, also empty ones.
 
     Raises:
         ConfigurationError: as `choose_engine.open_engine`, or the model summarizes.
