@@ -324,8 +324,7 @@ RUNS: list[Run] = [
 _SMALL = (
     "--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
     " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
-    " --decoder-layers 1"
-)
+)  # layers are not among them: rows of `reproduce` set theirs
 _FEW = "--cpu --dtype fp32 --max-tokens 200"
 _OPTIONS = f"--options '--share-decoder-input-output-embed {_SMALL}'"
 _ONCE = "--batches 1 --rounds 1 --warmup 0"

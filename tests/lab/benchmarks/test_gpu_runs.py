@@ -11,6 +11,7 @@ from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import contenders, gpu_part, gpu_runs, train_step
 from fairseq_plugins.lab.commands import benchmark, reproduce
+from fairseq_plugins.lab.reproduction.request import choose_rows, refuse_fixed
 from fairseq_plugins.lab.reproduction.tables import TABLES
 from fairseq_plugins.training import recorded_step
 from tests.conftest import ROOT
@@ -45,7 +46,8 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
         assert evaluate.read_arguments(words).cpu == toy
     elif name == "reproduce":
         args = reproduce.read_arguments(words)
-        assert args.cpu == toy and set(args.rows) <= {row.name for row in TABLES[args.table].rows}
+        assert args.cpu == toy and choose_rows(TABLES[args.table], args.rows)
+        refuse_fixed(TABLES[args.table], args.words, "the options after --")
     else:
         assert name == "pytest" and ("--collect-only" in words) == toy
 
