@@ -164,6 +164,9 @@ def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
     from fairseq_plugins.lab.markdown import table_head, table_line
 
     report["goals"] = gpu_runs.judge(work)
+    if report["machine"]["kind"] != "cuda":
+        for goal in report["goals"]:
+            goal["state"] = "not measured: a toy size on a CPU"
     write_json(out / "report.json", report)
     with written_whole(out / "report.md") as file:
         file.write("{device}, Python {python}, torch {torch}, commit {commit}\n".format(

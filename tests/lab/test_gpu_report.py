@@ -77,6 +77,13 @@ def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys
     assert list(report.run()[1]) == ["epoch", "profile", "profile_32768"]
 
 
+def test_a_toy_size_reaches_no_goal(report):
+    report.here["kind"] = "cpu"
+    assert report.run("--toy")[0] == 0
+    goals = json.loads((report.out / "report.json").read_text())["goals"]
+    assert {goal["state"] for goal in goals} == {"not measured: a toy size on a CPU"}
+
+
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
     report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
     status, started = report.run()
