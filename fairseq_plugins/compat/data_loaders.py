@@ -1,7 +1,12 @@
-"""How fairseq's data loaders start their processes."""
+"""How fairseq's data loaders start and end their processes."""
 
+import functools
 import multiprocessing
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,18 +21,49 @@ def start_data_loaders() -> None:
     Since Python 3.14, each worker starts a new interpreter. It would import fairseq in every epoch,
     which takes seconds, and run without these repairs. Another method than Python's default is the
     user's choice, and stays. Without a GPU, torch warns about pinning.
+
+    Only their training ends workers with SIGTERM (on Linux). A scheduler signals all processes of a
+    job; without workers the training would fail before it saves its state (`stopping`).
     """
     utilities = Overlay(torch.utils)
     overlay(iterators, "torch", utils=utilities)
     vars(utilities)["data"] = Overlay(torch.utils.data)
-    vars(utilities.data).update(DataLoader=_data_loader)
+    vars(utilities.data).update(DataLoader=_DataLoader)
 
 
-def _data_loader(*args: Any, **kwargs: Any) -> Any:
-    method = multiprocessing.get_start_method(allow_none=True)  # set by a lock of fairseq's
-    unset = method in (None, multiprocessing.get_all_start_methods()[0])
-    if kwargs.get("num_workers", 0) > 0 and unset and sys.platform == "linux":
-        kwargs.setdefault("multiprocessing_context", "fork")
-    if not torch.accelerator.is_available():
-        kwargs["pin_memory"] = False
-    return torch.utils.data.DataLoader(*args, **kwargs)
+class _DataLoader(torch.utils.data.DataLoader):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        method = multiprocessing.get_start_method(allow_none=True)  # set by a lock of fairseq's
+        unset = method in (None, multiprocessing.get_all_start_methods()[0])
+        if sys.platform == "linux" and kwargs.get("num_workers", 0) > 0:
+            if unset:
+                kwargs.setdefault("multiprocessing_context", "fork")
+            own = kwargs.get("worker_init_fn")
+            kwargs["worker_init_fn"] = functools.partial(_begin, own, os.getpid())
+        if not torch.accelerator.is_available():
+            kwargs["pin_memory"] = False
+        super().__init__(*args, **kwargs)
+
+    def __iter__(self) -> Any:
+        if sys.platform != "linux":
+            return super().__iter__()
+        # workers inherit it, so that no signal comes before they wait for it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            return super().__iter__()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(own: Callable[[int], None] | None, training: int, worker: int) -> None:
+    """Begin the work of a worker of the training with this process id."""
+    threading.Thread(target=_wait_for_the_end, args=(training,), daemon=True).start()
+    if own is not None:
+        own(worker)
+
+
+def _wait_for_the_end(training: int) -> None:
+    """End this process at a SIGTERM from its training, or when the training is gone."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training == os.getppid():
+        pass
+    os._exit(0)

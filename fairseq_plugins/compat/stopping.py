@@ -77,7 +77,6 @@ class _Request:
                 os.kill(os.getpid(), signal.SIGTERM)
             if not self.made:
                 self.made, self.since = True, now
-                signal.signal(signal.SIGCHLD, lambda *at: None)  # torch's handler raises
 
         signal.signal(signal.SIGTERM, handle)
 
@@ -103,8 +102,8 @@ def save_when_terminated() -> None:
 
     A training now ends after the current update or batch of a validation: it writes
     checkpoint_last.pt and exits with 143. A validation that was interrupted, or is due after that
-    update, is made when the training resumes (`resuming.remember_validations`). The same signal may
-    end the workers that load data: the update does not wait for them.
+    update, is made when the training resumes (`resuming.remember_validations`). Workers that load
+    data do not end at the same signal (`data_loaders`).
     Processes that train together agree on the update: each adds its request to the sums that
     fairseq makes over all processes in every update. Therefore one signal is enough for all
     processes, on all machines, and they end when the checkpoint is written.

@@ -273,10 +273,7 @@ def end_with_the_parent() -> None:
 
 
 def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
-    """End running processes with SIGTERM, then the rest of their groups with SIGKILL.
-
-    Data loaders get no SIGTERM: without them, a training cannot save its state.
-    """
+    """End running processes with SIGTERM, then the rest of their groups with SIGKILL."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()

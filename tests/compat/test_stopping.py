@@ -9,6 +9,7 @@ import time
 
 import pytest
 import torch
+from fairseq.data import LanguagePairDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
@@ -247,39 +248,70 @@ def test_a_forked_helper_ends_when_it_is_told_to(
 
 
 @forks
-def test_it_saves_when_the_signal_ends_its_data_loaders_too(
-    tmp_path, run_train, toy_data, train_args, monkeypatch
+@pytest.mark.parametrize("when", ["a worker begins", "a batch is awaited", "all is done"])
+def test_it_saves_when_the_signal_also_reaches_its_data_loaders(
+    when, tmp_path, run_train, toy_data, train_args, monkeypatch
 ):
-    """Schedulers signal all processes of a job; a dead loader must not break the update off."""
-    original = FairseqTask.train_step
+    """Schedulers signal all processes of a job; a dead loader would break the update off."""
 
-    def train_step(*args, **kwargs):
-        tell(-os.getpgrp())
-        end = time.monotonic() + 1200
-        while loaders := multiprocessing.active_children():
-            assert time.monotonic() < end
-            time.sleep(0.2)
-            for loader in loaders:  # again: Python forgets signals that come while it forks
-                tell(loader.pid)
+    def signalled(original, *args, **kwargs):
+        if multiprocessing.current_process().daemon:  # a worker; as a scheduler, not from it
+            command = f"kill -TERM -{os.getpgrp()}"
+            subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
         return original(*args, **kwargs)
-
-    def tell(process):
-        # not from this process: loaders that their parent ends do so without an error
-        subprocess.run(["sh", "-c", f"kill -TERM {process}"], start_new_session=True)
 
     def train():
         os.setsid()
         run_train(*words)
 
-    monkeypatch.setattr(FairseqTask, "train_step", train_step)
+    place = {
+        "a worker begins": (torch.utils.data._utils.worker, "_worker_loop"),
+        "a batch is awaited": (LanguagePairDataset, "collater"),
+    }
+    if when in place:
+        original = getattr(*place[when])
+        changed = lambda *args, **kwargs: signalled(original, *args, **kwargs)  # noqa: E731
+        monkeypatch.setattr(*place[when], changed)
+    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
     words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--num-workers", 2]
-    words += ["--data-buffer-size", 0, "--max-tokens", 100]
+    words += ["--max-tokens", 100, "--max-update", 2]
     training = multiprocessing.get_context("fork").Process(target=train)
     training.start()
     training.join()
-    assert training.exitcode == TERMINATED
+    assert training.exitcode == (TERMINATED if when in place else 0)
     state = state_of(tmp_path / "checkpoint_last.pt")
-    assert state["optimizer_history"][-1]["num_updates"] == 1
+    assert state["optimizer_history"][-1]["num_updates"] == 2 - (when in place)
+    assert gone(training.pid)
+
+
+@forks
+def test_no_data_loader_outlives_a_killed_training(
+    tmp_path, run_train, toy_data, train_args, monkeypatch
+):
+    def train():
+        os.setsid()
+        run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--num-workers", 2)
+
+    monkeypatch.setattr(
+        FairseqTask, "train_step", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+    )
+    training = multiprocessing.get_context("fork").Process(target=train)
+    training.start()
+    training.join()
+    assert training.exitcode == -signal.SIGKILL
+    assert gone(training.pid)
+
+
+def gone(group):
+    """Whether all processes of a group end within minutes; torch looks for parents every 5 s."""
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_whether_a_signal_tells_that_the_parent_is_gone():
