@@ -221,13 +221,14 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
     Raises:
         ConfigurationError: an option is unknown, cannot work, or is set by this command.
     """
-    from_files = recipes.arguments([request.recipe, *request.settings])
+    in_files = recipes.merge([request.recipe, *request.settings])
+    from_files = recipes.words(in_files)
     check_words(request.words, from_files)
     words = [str(request.data), *from_files]
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
     try:
-        given = settings.parse(words)
+        given = settings.parse(words, [name for name in in_files if in_files[name] is False])
     except ConfigurationError as error:
         if "invalid choice" in str(error) and LAB in request.recipe.resolve().parents:
             raise ConfigurationError(

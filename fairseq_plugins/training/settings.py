@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +20,7 @@ from fairseq.dataclass.configs import (
 )
 
 from fairseq_plugins.arguments import find_misspelt
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.run_folder import END, PER_UPDATE, TOKENS
@@ -46,22 +46,29 @@ FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metr
 _parsing = threading.Lock()  # sys.argv is patched; `reproduce` uses threads
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str], off: Collection[str] = ()) -> argparse.Namespace:
     """The options as fairseq-train parses them, with the architecture's defaults filled in.
 
+    Args:
+        words: the command line.
+        off: names of options that files set to false, which only removes a flag.
+
     Raises:
-        ConfigurationError: the architecture is missing, or fairseq does not know an option or a
-        value (one line).
+        ConfigurationError: the architecture is missing, fairseq does not know an option or a value,
+            or one of `off` takes a value (one line).
     """
     if not any(word.split("=")[0] in ("--arch", "-a") for word in words):
         raise ConfigurationError(
             "no model: set model._name in the recipe (such as transformer_ftc), or give --arch"
         )
-    return parse_as("fairseq-train", options.get_training_parser, words)
+    return parse_as("fairseq-train", options.get_training_parser, words, off)
 
 
 def parse_as(
-    command: str, make_parser: Callable[[], argparse.ArgumentParser], words: Sequence[str]
+    command: str,
+    make_parser: Callable[[], argparse.ArgumentParser],
+    words: Sequence[str],
+    off: Collection[str] = (),
 ) -> argparse.Namespace:
     """The options as a command of fairseq parses them.
 
@@ -82,7 +89,14 @@ def parse_as(
     with _parsing, mock.patch.object(sys, "argv", [command]):  # fairseq's parsers look there too
         parser = make_parser()
     with mock.patch.object(parser, "error", refuse):
-        return options.parse_args_and_arch(parser, list(words))
+        given = options.parse_args_and_arch(parser, list(words))
+    for action in parser._actions:
+        if action.dest in off and action.nargs != 0:
+            raise ConfigurationError(
+                f"{flag(action.dest)} is false in the recipe or a --settings file (YAML reads no "
+                "and off so, too), but takes a value: write 0, 'no' in quotes, or null for none"
+            )
+    return given
 
 
 def fingerprint(data: Path) -> str:

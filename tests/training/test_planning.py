@@ -221,6 +221,16 @@ def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
         plan(toy_data.bin, "--settings", tmp_path / "own.yaml", "--", "--lr", 0.1)
 
 
+@pytest.mark.parametrize("name, text", [("dropout", "off"), ("source_lang", "no")])
+def test_false_is_no_value(toy_data, tmp_path, name, text):
+    """It would only remove the option, for example the code of Norwegian."""
+    group = "model" if name == "dropout" else "task"
+    (tmp_path / "b.yaml").write_text(f"{group}: {{{name}: {text}}}\ncommon: {{bf16: off}}")
+    option = f"--{name.replace('_', '-')} is false in .* takes a value: write 0, 'no' in quotes"
+    with pytest.raises(ConfigurationError, match=option):
+        plan(toy_data.bin, "--settings", tmp_path / "b.yaml")
+
+
 def test_a_recipe_of_the_laboratory_names_what_trains_it(toy_data, tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "LAB", tmp_path)
     recipe = tmp_path / "own.yaml"
