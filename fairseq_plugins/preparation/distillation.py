@@ -117,7 +117,7 @@ def distill(
         "reverse": None if reverse is None else reverse.digests,
         "tag": tag,
     }
-    with Preparation(destination, wanted) as preparation:
+    with Preparation(destination, wanted, costly=WORK) as preparation:
         if not preparation.finished:
             _Distillation(request, preparation, kind, teachers, reverse, tag, workers).run()
 

@@ -38,20 +38,27 @@ class Preparation:
         destination: the final folder.
         settings: everything that affects the result. Steps done with other settings are redone.
         keep: names in the folder that do not depend on the settings, such as downloads.
+        costly: a subfolder whose files took long: with other settings they are never removed.
 
     Raises:
         ConfigurationError: `destination` is something else, cannot be written, or was made with
-            other settings, or another process is making it.
+            other settings (unfinished: if it has `costly`), or another process is making it.
     """
 
-    def __init__(self, destination: Path, settings: dict[str, Any], keep: Sequence[str] = ()):
+    def __init__(
+        self,
+        destination: Path,
+        settings: dict[str, Any],
+        keep: Sequence[str] = (),
+        costly: str | None = None,
+    ):
         self.destination = Path(os.path.abspath(destination))
         if self.destination.is_symlink():  # rename the folder that the link points to
             self.destination = self.destination.resolve()
         self.settings = json.loads(json.dumps(settings))
         self.results: dict[str, Any] = {}
         self._files: dict[str, dict[str, int]] = {}  # files of each step, with their sizes
-        self._keep = keep
+        self._keep, self._costly = keep, costly
         self._lock: IO[str] | None = None
         self.finished = self._is_finished()
         if self.finished:
@@ -67,11 +74,14 @@ class Preparation:
         self.folder = self.destination.with_name(self.destination.name + ".part")
         try:
             self._open()
-        except BlockingIOError:
+        except Exception as error:
             self.__exit__(None, None, None)
-            raise ConfigurationError(f"another process is preparing {self.folder}") from None
-        except OSError as error:
-            raise ConfigurationError(f"{self.folder} cannot be written: {error.strerror}") from None
+            if isinstance(error, BlockingIOError):
+                raise ConfigurationError(f"another process is preparing {self.folder}") from None
+            if isinstance(error, OSError):
+                why = f"{self.folder} cannot be written: {error.strerror}"
+                raise ConfigurationError(why) from None
+            raise
 
     def _open(self) -> None:
         """Create or resume the folder; with other settings remove everything except `keep`."""
@@ -90,9 +100,17 @@ class Preparation:
                 shutil.rmtree(self.folder)
             return
         stored = _read(self.folder / RECORD)
-        if stored.get("settings") == self.settings:
+        changed = self._changed(stored)
+        if stored and changed is None:
             self._resume(stored)
             return
+        if stored and self._costly is not None and (self.folder / self._costly).exists():
+            raise ConfigurationError(
+                f"{self.folder} has unfinished work with other settings ({changed}): rerun with "
+                f"those to resume, choose another folder, or remove {self.folder}"
+            )
+        if stored:
+            print(f"{self.folder}: {changed}, so all steps are redone", file=sys.stderr)
         with contextlib.suppress(FileNotFoundError):  # first: it lists the files
             (self.folder / RECORD).unlink()
         for path in self.folder.iterdir():
@@ -191,14 +209,12 @@ class Preparation:
                 f"{RECORD}): choose another folder"
             )
         self.results = stored["results"]
-        for name in sorted(set(stored["settings"]) | set(self.settings)):
-            before, now = stored["settings"].get(name), self.settings.get(name)
-            if before != now:
-                raise ConfigurationError(
-                    f"{self.destination} was prepared with other settings "
-                    f"({name.replace('_', ' ')} was {_change(before, now)}): choose another "
-                    "folder, or remove it"
-                )
+        changed = self._changed(stored)
+        if changed is not None:
+            raise ConfigurationError(
+                f"{self.destination} was prepared with other settings ({changed}): choose another "
+                "folder, or remove it"
+            )
         there = {name: path.stat().st_size for name, path in needed_files(self.destination).items()}
         for name, size in stored["bytes"].items():
             if there.get(name) != size:
@@ -208,6 +224,15 @@ class Preparation:
                     "prepare it again"
                 )
         return True
+
+    def _changed(self, stored: dict[str, Any]) -> str | None:
+        """The first setting that is not the stored one, with both values."""
+        earlier = stored.get("settings", {})
+        for name in sorted(earlier.keys() | self.settings.keys()):
+            before, now = earlier.get(name), self.settings.get(name)
+            if before != now:
+                return f"{name.replace('_', ' ')} was {_change(before, now)}"
+        return None
 
     def _save(self, finished: bool = False) -> None:
         stored: dict[str, Any] = {"settings": self.settings, "results": self.results}

@@ -345,11 +345,15 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
 
 
 def test_a_folder_within_the_data_is_resumed(run, small, tmp_path, monkeypatch):
+    """Other settings do not remove what the teacher wrote."""
     data = shutil.copytree(small, tmp_path / "data")
     words = [data, run, "--out", data / "new"]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(distillation._Distillation, "_copy", mock.Mock(side_effect=KeyboardInterrupt))
         distilled(*words)
+    message = 'new.part has unfinished work with other settings .keep was "teacher", not "both".: '
+    with pytest.raises(ConfigurationError, match=message):
+        distilled(*words, "--keep", "both")
     monkeypatch.setattr(distillation._Distillation, "_teach", mock.Mock())
     monkeypatch.setattr(distillation._Distillation, "_write", None)
     distilled(*words)

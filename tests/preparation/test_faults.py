@@ -485,6 +485,22 @@ def test_damage_that_leaves_sizes_as_they_were_is_refused(tmp_path, corpus):
         use()
 
 
+def test_steps_are_redone_with_other_settings_unless_they_cost_much(tmp_path, capsys):
+    part = tmp_path / "data.part"
+    for costly, value in (("work", 1), ("work", 2), (None, 3)):
+        with steps.Preparation(tmp_path / "data", {"a": value}, costly=costly) as preparation:
+            preparation.step("one", lambda: files.write_lines(part / "text", ["a"]))
+        told = f"{part}: a was {value - 1}, not {value}, so all steps are redone\n"
+        assert capsys.readouterr().err == told * (value > 1) + "one ...\n"
+    files.write_lines(part / "work" / "text", ["b"])
+    assert refused(steps.Preparation, tmp_path / "data", {"a": 4}, (), "work") == (
+        f"{part} has unfinished work with other settings (a was 3, not 4): rerun with those to "
+        f"resume, choose another folder, or remove {part}"
+    )
+    with steps.Preparation(tmp_path / "data", {"a": 3}, costly="work") as preparation:
+        assert preparation.results and (part / "work" / "text").is_file()
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 
