@@ -123,17 +123,6 @@ class Processes:
         )
 
 
-def has_graphs() -> bool:
-    """Whether fairseq-train has --cuda-graphs."""
-    from fairseq_plugins.lab.benchmarks import contenders, gpu_runs
-
-    try:
-        contenders.configure(f"transformer {gpu_runs.GRAPHS}", "", "none", "fp32", True)
-    except ConfigurationError as error:
-        return f"does not take {gpu_runs.GRAPHS}" not in str(error)
-    return True
-
-
 def check_text(data: Path) -> None:
     """Raise a ConfigurationError if the folder lacks the text that a test is scored with."""
     from fairseq_plugins.evaluation.translation import Translations
@@ -196,9 +185,7 @@ def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
         file.write("\n".join([*head, *lines]) + "\n")
 
 
-def choose(
-    asked: Any, report: dict[str, Any], places: dict[str, Any], graphs: bool, commit: str
-) -> Any:
+def choose(asked: Any, report: dict[str, Any], places: dict[str, Any], commit: str) -> Any:
     """The run that is asked for, or the first with a part that can run and is not over."""
     from fairseq_plugins.lab.benchmarks import gpu_runs
 
@@ -208,7 +195,7 @@ def choose(
     for run in gpu_runs.RUNS:
         done = report["runs"].get(run.name, {})
         for part in run.parts:
-            if obstacle(part, places, graphs, done, commit):
+            if obstacle(part, places, done, commit):
                 continue
             if not is_over(part, done.get(part.name), commit):
                 return run
@@ -221,27 +208,22 @@ def choose(
     raise ConfigurationError("all runs are finished: repeat one with --run")
 
 
-def obstacle(
-    part: Any, places: dict[str, Any], graphs: bool, done: dict[str, Any], commit: str
-) -> str:
+def obstacle(part: Any, places: dict[str, Any], done: dict[str, Any], commit: str) -> str:
     """Why a part cannot run, or nothing.
 
     Args:
         part: the part.
         places: the prepared folders.
-        graphs: whether fairseq-train has --cuda-graphs.
         done: what is known of the parts of the run.
         commit: the one that runs.
     """
-    from fairseq_plugins.lab.benchmarks import gpu_runs, machine
+    from fairseq_plugins.lab.benchmarks import machine
 
     missing = [f"--{name.lower()} DIR" for name in part.needs if not places[name]]
     if missing:
         return f"needs {' and '.join(missing)}"
     if part.after and not kept(done.get(part.after), commit):
         return f"{part.after} is not finished"
-    if not graphs and part.contenders and all(gpu_runs.GRAPHS in c for c in part.contenders):
-        return f"needs {gpu_runs.GRAPHS}"
     if part.words.startswith("pytest"):
         modules = ("pytest", "pytest_timeout", "xdist")
         if not (machine.ROOT / "tests").is_dir() or not all(map(importlib.util.find_spec, modules)):
@@ -379,7 +361,6 @@ def main(argv: Sequence[str]) -> int:
     work.mkdir(parents=True, exist_ok=True)
     with alone_in(args.out, "report"):
         report = read_json(args.out / "report.json") or {"runs": {}}
-        graphs = has_graphs()
         processes = Processes()
         here = processes.describe(work, args.toy)
         if report.get("machine", here)["device"] != here["device"]:
@@ -387,7 +368,7 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
         report["machine"] = here
         commit = here["commit"]
-        run = choose(args.run, report, places, graphs, commit)
+        run = choose(args.run, report, places, commit)
         names = [part.name for part in run.parts]
         for name in args.part:
             if name not in names:
@@ -397,8 +378,6 @@ def main(argv: Sequence[str]) -> int:
         if run.tests:
             check_text(args.data)
         print(f"run {run.name}: {run.what}", flush=True)
-        if not graphs:
-            print("without --cuda-graphs, which this version does not have", flush=True)
         folder = work / run.name
         folder.mkdir(exist_ok=True)
         done = report["runs"].setdefault(run.name, {})
@@ -412,14 +391,14 @@ def main(argv: Sequence[str]) -> int:
             if skipped:
                 continue
             left = end - time.monotonic()
-            reason = obstacle(part, places, graphs, done, commit)
+            reason = obstacle(part, places, done, commit)
             reason = reason or (NO_TIME if left < LEAST else "")
             if reason:
                 print(f"{part.name}: {reason}", flush=True)
                 empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": commit}
                 done.setdefault(part.name, {"status": reason, **empty})
                 continue
-            words = part.command({**places, gpu_runs.WORK: folder}, graphs, args.toy)
+            words = part.command({**places, gpu_runs.WORK: folder}, args.toy)
             figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
             # forget results of an earlier model or commit
             for later in run.parts:

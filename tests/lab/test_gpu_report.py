@@ -21,7 +21,7 @@ PARTS = [part.name for part in gpu_runs.find("1").parts]
 def report(tmp_path, monkeypatch):
     """report(*words): runs it with fake processes; returns the status, and the parts' words."""
     out, started = tmp_path / "out", {}
-    again = type("Again", (), {"status": {}, "here": dict(HERE), "graphs": True, "seconds": {}})
+    again = type("Again", (), {"status": {}, "here": dict(HERE), "seconds": {}})
     again.writes, again.wall, again.bleu = True, 100, 20.0
     (tmp_path / "dict.en.txt").write_text("a 1\n")
 
@@ -47,7 +47,6 @@ def report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_report.Processes, "run", run)
     monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(again.here))
-    monkeypatch.setattr(gpu_report, "has_graphs", lambda: again.graphs)
     monkeypatch.setattr(gpu_report, "check_text", lambda data: None)
     again.run, again.out = staticmethod(start), out
     return again
@@ -100,10 +99,9 @@ def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
 
 def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_path, capsys):
     """Nor does one that is too slow, or cannot run. Trainings that were stopped go on first."""
-    report.graphs = False
     report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
     assert report.run()[0] == 1
-    assert list(report.run()[1]) == ["epoch"]  # the profiles need --cuda-graphs
+    assert list(report.run()[1]) == ["epoch", "profile", "profile_32768"]
     report.status["short"] = gpu_report.STOPPED
     assert [list(report.run()[1]) for _ in range(2)] == [["short"], ["short"]]
     report.status = {"tests": "failed with exit status 1"}
@@ -241,10 +239,6 @@ def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report):
 
 
 def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
-    report.graphs = False
-    _, started = report.run("--run", "1b")
-    assert "profile" not in started and "profile: needs --cuda-graphs" in capsys.readouterr().out
-    assert not any("--cuda-graphs" in word for words in started.values() for word in words)
     _, started = report.run("--run", "5")
     assert "step_documents" not in started
     assert "step_documents: needs --summaries DIR" in capsys.readouterr().out

@@ -57,12 +57,11 @@ class Part(NamedTuple):
         """Which prepared folders the part needs."""
         return [name for name in (DATA, SUMMARIES, MULTI30K) if name in self.words.split()]
 
-    def command(self, places: dict[str, Any], graphs: bool, toy: bool) -> list[str]:
+    def command(self, places: dict[str, Any], toy: bool) -> list[str]:
         """The words of the command line.
 
         Args:
             places: what DATA, WORK and so on stand for.
-            graphs: whether fairseq-train has --cuda-graphs; else contenders with it are left out.
             toy: the toy size, on a CPU.
         """
         first = self.words.split()
@@ -71,11 +70,10 @@ class Part(NamedTuple):
         words = shlex.split(own)
         option = "--contender" if kind in ("benchmark layer", "benchmark generate") else "--arch"
         for contender in self.contenders:
-            if graphs or GRAPHS not in contender:
-                words += [option, contender]
+            words += [option, contender]
         if self.options:
             words += ["--options", self.options]
-        more = [word for word in shlex.split(extra) if graphs or word != GRAPHS]
+        more = shlex.split(extra)
         if toy:
             before, _, after = TOYS[kind].partition(" -- ")
             words += shlex.split(before)

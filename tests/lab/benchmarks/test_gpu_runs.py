@@ -32,7 +32,7 @@ def places(toy_data, tmp_path):
 @pytest.mark.parametrize("toy", [False, True])
 @pytest.mark.parametrize("run, part", PARTS, ids=NAMES)
 def test_every_part_can_be_asked_for(places, run, part, toy):
-    name, *words = part.command(places, True, toy)
+    name, *words = part.command(places, toy)
     assert not set(words) & set(places), "a place that is not filled"
     if name == "benchmark":
         parser = argparse.ArgumentParser()
@@ -68,12 +68,6 @@ def test_every_contender_can_be_built():
     for words, options in models:
         cfg = contenders.configure(words, options, "none", "fp32", True)
         assert bool(cfg.model.cuda_graphs) == (gpu_runs.GRAPHS in words)
-
-
-def test_without_graphs_the_parts_run_eagerly(places):
-    for _, part in PARTS:
-        words = part.command(places, False, False)
-        assert not any(gpu_runs.GRAPHS in word for word in words)
 
 
 def test_every_goal_has_its_contender(tmp_path):
@@ -115,7 +109,7 @@ def test_the_page_has_every_goal_every_run_and_what_was_tried():
 @pytest.mark.parametrize("name", ["launch", "flash", "epoch", "baseline"])
 def test_the_toy_of_each_kind(places, tmp_path, name):
     (part,) = (part for _, part in PARTS if part.name == name)
-    found = measure(tmp_path, *part.command(places, True, True)[1:])
+    found = measure(tmp_path, *part.command(places, True)[1:])
     assert len(found["rows"]) >= len(part.contenders) > 0 or name in ("launch", "flash")
     for row in found["rows"]:
         assert "problem" not in row and ("median_seconds" in row or "figure" in row), row
