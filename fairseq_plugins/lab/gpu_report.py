@@ -19,6 +19,7 @@ written after each part,
 import argparse
 import contextlib
 import importlib.util
+import multiprocessing
 import os
 import re
 import signal
@@ -32,6 +33,10 @@ from fairseq_plugins import commands
 from fairseq_plugins.arguments import at_least
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import written_whole
+from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.lab.markdown import table_head, table_line
+from fairseq_plugins.training.jobs import alone_in, end_with_the_parent
 
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
 NO_TIME = "no time was left"
@@ -45,8 +50,6 @@ LINES = 40  # of each log that the report keeps
 
 def run_words(words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
     """The process of a part: runs a command line, with its output in a file."""
-    from fairseq_plugins.training.jobs import end_with_the_parent
-
     os.setsid()
     end_with_the_parent()
     with open(log, "a", encoding="utf-8") as file:
@@ -76,8 +79,6 @@ class Processes:
 
     def run(self, words: Sequence[str], log: Path, seconds: float, triton: Any = None) -> str:
         """Run a command line; returns how it ended."""
-        import multiprocessing
-
         environment = {"PYTHONUNBUFFERED": "1"}
         if triton is not None:
             environment["FAIRSEQ_PLUGINS_TRITON"] = str(int(triton))
@@ -106,8 +107,6 @@ class Processes:
         Raises:
             ConfigurationError: there is no GPU.
         """
-        from fairseq_plugins.json_files import read_json
-
         found = folder / "machine.json"
         words = ["benchmark", "layer", "--contender", "copy", "--dim", "8", "--tokens", "8"]
         words += ["--lengths", "8", "--rounds", "1", "--warmup", "0", "--json", str(found)]
@@ -147,10 +146,7 @@ def summarize(log: Path) -> list[str]:
 
 def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
     """report.md and report.json: what is known of each part, and the goals."""
-    from fairseq_plugins.files import written_whole
-    from fairseq_plugins.json_files import write_json
     from fairseq_plugins.lab.benchmarks import gpu_runs
-    from fairseq_plugins.lab.markdown import table_head, table_line
 
     report["goals"] = gpu_runs.judge(work)
     if report["machine"]["kind"] != "cuda":
@@ -235,8 +231,6 @@ def is_unfinished(words: Sequence[str]) -> bool:
     """Whether the time of a table, by --minutes, was up before its last run."""
     if words[0] != "reproduce":
         return False
-    from fairseq_plugins.json_files import read_json
-
     results = Path(words[words.index("--out") + 1]) / "results.json"
     return bool((read_json(results) or {}).get("unfinished"))
 
@@ -255,7 +249,6 @@ def is_over(part: Any, before: Any, commit: str) -> bool:
 
 def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
     """A row with what a training or a test measured, which have no --json."""
-    from fairseq_plugins.json_files import read_json
     from fairseq_plugins.lab.reproduction.training_log import log_of
 
     if words[0] == "train":
@@ -273,8 +266,6 @@ def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
 
 def short_table(name: str, parts: dict[str, Any]) -> list[str]:
     """A line for each figure of a run."""
-    from fairseq_plugins.lab.markdown import table_head, table_line
-
     lines = table_head([f"run {name}", "s", "what", "ratio", "ms", ""])
     for part, found in parts.items():
         rows = (found["figures"] or {}).get("rows", [])
@@ -344,9 +335,7 @@ def main(argv: Sequence[str]) -> int:
             for part in run.parts:
                 print(f"      {part.name:18} {part.seconds:4.0f} s  {part.words}")
         return 0
-    from fairseq_plugins.json_files import read_json, write_json
     from fairseq_plugins.training import planning
-    from fairseq_plugins.training.jobs import alone_in
 
     # so that asking for a GPU does not begin to use it, after which processes cannot fork
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
