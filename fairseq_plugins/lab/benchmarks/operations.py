@@ -6,20 +6,17 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.modules import kernels
 
 
-def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> int | None:
-    """Operations of `work` on all inputs; None with torch older than 2.1, which has no counter.
+def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> int:
+    """Operations of `work` on all inputs.
 
     A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
     not. Triton kernels, which torch cannot look into, are off while it counts.
     """
-    try:
-        from torch.utils.flop_counter import FlopCounterMode
-    except ImportError:
-        return None
     plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
     with plain, FlopCounterMode(display=False, custom_mapping=_left_out_by_torch()) as counter:
         for each in inputs:
@@ -29,15 +26,14 @@ def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> int | None
 
 def _left_out_by_torch() -> dict[Any, Callable[..., int]]:
     """Formulas that torch lacks: fused attention on a CPU, and products with fused addition."""
-    formulas: dict[str, Callable[..., int]] = {
-        "addmm_": _added_product,
-        "baddbmm_": _added_products,
-        "_addmm_activation": _added_product,
-        "_scaled_dot_product_flash_attention_for_cpu": _attention,
-        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    aten = torch.ops.aten
+    return {
+        aten.addmm_: _added_product,
+        aten.baddbmm_: _added_products,
+        aten._addmm_activation: _added_product,
+        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     }
-    known = [name for name in formulas if hasattr(torch.ops.aten, name)]
-    return {getattr(torch.ops.aten, name): formulas[name] for name in known}
 
 
 def _added_product(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:

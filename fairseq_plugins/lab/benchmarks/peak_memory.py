@@ -202,12 +202,12 @@ def allocated_peak(work: Any) -> int:
 
 def kept_for_backward(workload: workloads.Workload) -> int:
     """Bytes that one forward pass saves for its backward pass, without parameters."""
-    parameters = {_storage(p).data_ptr() for p in workload.module.parameters()}
+    parameters = {p.untyped_storage().data_ptr() for p in workload.module.parameters()}
     kept: dict[int, int] = {}
     held: list[torch.Tensor] = []  # keeps tensors alive, so that no address is reused
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = _storage(tensor)
+        storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameters:
             kept[storage.data_ptr()] = storage.nbytes()
             held.append(tensor)
@@ -216,7 +216,3 @@ def kept_for_backward(workload: workloads.Workload) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         workload.loss()
     return sum(kept.values())
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()

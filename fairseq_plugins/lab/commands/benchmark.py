@@ -8,17 +8,17 @@ alternately in one process, and the ratio of operations. Peak memory is measured
 """
 
 import argparse
-import contextlib
 import importlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq, summary
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.quiet import at_least
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 # the file a_b.py of the folder is the command a-b
@@ -31,20 +31,6 @@ COMMANDS = (
 def find(command: str) -> Any:
     """The module of a command."""
     return importlib.import_module(f"fairseq_plugins.lab.benchmarks.{command.replace('-', '_')}")
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hide log messages and warnings of libraries from the progress."""
-    root = logging.getLogger()
-    level = root.level
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        root.setLevel(logging.WARNING)
-        try:
-            yield
-        finally:
-            root.setLevel(level)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     from fairseq_plugins.lab.benchmarks import machine, plots, results
 
-    with quiet():
+    # hide log messages and warnings of libraries from the progress
+    with warnings.catch_warnings(action="ignore"), at_least(logging.WARNING, ""):
         plots.check(args.plot)
         args.plot = results.check_place("--plot", args.plot)
         args.json = results.check_place("--json", args.json)
