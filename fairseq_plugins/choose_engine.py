@@ -139,11 +139,6 @@ def find_models(
             raise ConfigurationError(
                 f"{option} {exported}: an exported model cannot join an ensemble"
             )
-    elif not fairseq_plugins.fairseq_is_installed():
-        raise ConfigurationError(
-            f"{option} {places[0]}: this is not an exported model, and a checkpoint needs torch "
-            "and fairseq, which are not installed: run bash scripts/install.sh in the checkout"
-        )
     else:
-        fairseq_plugins.register()
+        fairseq_plugins.register(f"{option} {places[0]}, which is not an exported model,")
     return places, exported is not None
