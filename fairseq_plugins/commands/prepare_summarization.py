@@ -79,11 +79,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     add_options(parser)
     args = parser.parse_args(argv)
-    args.like_settings = {}
-    if args.like is not None:
-        args.like_settings = settings_like(
-            args.like, SIDES, SHARED_BY_LIKE, given_options(parser, argv, args)
-        )
+    given = given_options(parser, argv, args)
+    args.like_settings = settings_like(args.like, SIDES, SHARED_BY_LIKE, given)
     return args
 
 

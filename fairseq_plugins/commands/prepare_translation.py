@@ -102,12 +102,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if args.subword is None:
         by_moses = args.tokenizer or is_earlier(args.destination)
         args.subword = "bpe" if by_moses else "sentencepiece"
-    args.like_settings = {}
-    if args.like is not None:
-        languages = [args.source_lang, args.target_lang]
-        args.like_settings = settings_like(
-            args.like, languages, SHARED_BY_LIKE, given_options(parser, argv, args)
-        )
+    languages = [args.source_lang, args.target_lang]
+    given = given_options(parser, argv, args)
+    args.like_settings = settings_like(args.like, languages, SHARED_BY_LIKE, given)
     return args
 
 

@@ -73,12 +73,12 @@ def normalization(destination: Path, like: Path | None = None) -> dict[str, str]
 
 
 def settings_like(
-    folder: Path, languages: Sequence[str], names: Sequence[str], given: dict[str, Any]
+    folder: Path | None, languages: Sequence[str], names: Sequence[str], given: dict[str, Any]
 ) -> dict[str, Any]:
     """The settings of a preparation with the subword model and the dictionaries of `folder`.
 
     Args:
-        folder: the prepared folder.
+        folder: the prepared folder; without one there are no settings.
         languages: the names of the dictionaries, such as source and target.
         names, given: see `take_settings`.
 
@@ -86,6 +86,8 @@ def settings_like(
         ConfigurationError: the folder was not prepared by this package, a file is missing, it has
             other languages, or an option differs from the folder's.
     """
+    if folder is None:
+        return {}
     prepared = Prepared(folder)
     if set(prepared.languages) != set(languages):
         raise ConfigurationError(
