@@ -69,8 +69,6 @@ def complete_distributed_launch() -> None:
                 distributed.ddp_backend = "legacy_ddp"
             if not distributed.distributed_no_spawn:
                 return _spawn_on_cpu(cfg, main, kwargs)
-        if on_cpu and alone and launch is not None and launch.world_size == 1:
-            os.environ.pop("WORLD_SIZE", None)  # otherwise 0.12.2 starts NCCL for one process
         return original(cfg, main, **kwargs)
 
 

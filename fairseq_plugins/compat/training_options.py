@@ -2,7 +2,6 @@
 
 import difflib
 import math
-from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -57,8 +56,6 @@ def check_before_training() -> None:
 
     @before_main
     def check(cfg: Any, program: str) -> None:
-        if isinstance(cfg, Namespace):
-            return
         for precision in ("fp16", "bf16"):
             if getattr(cfg.common, f"memory_efficient_{precision}", False):
                 setattr(cfg.common, precision, True)
