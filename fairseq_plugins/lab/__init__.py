@@ -4,11 +4,10 @@ Training and serving do not need it, and nothing outside this package imports it
 are in `commands/`; `python -m fairseq_plugins.lab.gpu_report` measures on a GPU.
 
 As fairseq's `--user-dir` it registers the plugin, and then the laboratory's own parts: the packages
-`criterions`, `models` and `tasks` of this folder, where they exist.
+`criterions`, `models` and `tasks` of this folder.
 """
 
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -19,8 +18,7 @@ def register() -> None:
     """Make the plugin and the laboratory's own parts known to fairseq."""
     importlib.import_module("fairseq_plugins").register()
     for part in ("criterions", "models", "tasks"):
-        if importlib.util.find_spec(f"{NAME}.{part}") is not None:
-            importlib.import_module(f"{NAME}.{part}")
+        importlib.import_module(f"{NAME}.{part}")
 
 
 if __name__ != NAME:  # imported as a --user-dir, by the folder's name and from the folder above it

@@ -261,9 +261,7 @@ def _fits(
         return False
     had, same = before.get("arguments", {}), {"data": str(args.data), "clock": args.clock}
     other = [name for name, value in same.items() if had.get(name, value) != value]
-    # earlier files say in a last word whether Triton was on
-    was = [word for word in before.get(DEFINITION) or [] if not word.startswith("triton=")]
-    other += ["definition"] if was != _definition(measurement) else []
+    other += ["definition"] if before.get(DEFINITION) != _definition(measurement) else []
     then = before.get("machine", {})
     other += [name for name in where if name != "commit" and then.get(name) != where[name]]
     if other:

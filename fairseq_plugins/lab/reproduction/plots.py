@@ -93,26 +93,22 @@ def learning_curves(results: dict[str, Any]) -> tuple[str, list[Curve]]:
 
 def _draw_curves(path: Path, results: dict[str, Any]) -> None:
     measure, curves = learning_curves(results)
-    with figure(path, width=6.5, height=4.2) as (axis,):
-        _add_curves(axis, measure, curves)
-
-
-def _add_curves(axis: Any, measure: str, curves: Sequence[Curve]) -> None:
     rows = distinct([curve.row for curve in curves])
-    for curve in curves:
-        first = curve.seed == min(other.seed for other in curves if other.row == curve.row)
-        axis.plot(
-            curve.hours, curve.values, color=f"C{rows.index(curve.row)}", linewidth=1,
-            label=curve.row if first else None,
-        )  # fmt: skip
-    # leave the first quarter of each run out of the range: it is far below where the runs differ
-    ends = sorted(value for curve in curves for value in curve.values[len(curve.values) // 4 :])
-    room = 0.1 * (ends[-1] - ends[0]) or 1.0
-    axis.set_ylim(ends[0] - room, ends[-1] + room)
-    axis.set_xlabel("hours of training, without validation and saving")
-    axis.set_ylabel(f"{measure} on valid, one checkpoint")
-    axis.set_title("a line for each seed")
-    axis.legend(frameon=False, fontsize=8)
+    with figure(path, width=6.5, height=4.2) as (axis,):
+        for curve in curves:
+            first = curve.seed == min(other.seed for other in curves if other.row == curve.row)
+            axis.plot(
+                curve.hours, curve.values, color=f"C{rows.index(curve.row)}", linewidth=1,
+                label=curve.row if first else None,
+            )  # fmt: skip
+        # the first quarter of each run is left out: it is far below where the runs differ
+        ends = sorted(value for curve in curves for value in curve.values[len(curve.values) // 4 :])
+        room = 0.1 * (ends[-1] - ends[0]) or 1.0
+        axis.set_ylim(ends[0] - room, ends[-1] + room)
+        axis.set_xlabel("hours of training, without validation and saving")
+        axis.set_ylabel(f"{measure} on valid, one checkpoint")
+        axis.set_title("a line for each seed")
+        axis.legend(frameon=False, fontsize=8)
 
 
 def by_pairs(all_results: Sequence[dict[str, Any]], metric: str) -> dict[str, dict[int, float]]:
