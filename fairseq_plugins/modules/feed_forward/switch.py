@@ -97,7 +97,7 @@ class SwitchFeedForward(FeedForward):
 
     def _probabilities(self, rows: Tensor) -> Tensor:
         """Rows x N, in float32 at least, under autocast too."""
-        dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(rows.dtype, torch.float32)
         if torch.jit.is_scripting():
             return torch.softmax(F.linear(rows.to(dtype), self.router.to(dtype)), dim=-1)
         else:

@@ -262,7 +262,7 @@ class Fastformer(TokenMixer):
                     return summarize_by_kernel(x, directions, padding_mask, self.scaling, p)
             ones = torch.ones(
                 [x.size(0), x.size(1), self.num_heads],
-                dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+                dtype=torch.promote_types(x.dtype, torch.float32),
                 device=x.device,
             )
             keep = dropout(ones)

@@ -110,7 +110,7 @@ class Float32Mixer(MultiHeadMixer):
     ) -> Tensor:
         q, k = self.split(self.q_proj(x)), self.split(self.k_proj(memory))
         v = self.split(self.v_proj(memory))
-        dtype = torch.float64 if v.dtype == torch.float64 else torch.float32
+        dtype = torch.promote_types(v.dtype, torch.float32)
         heads = (q.to(dtype), k.to(dtype), v.to(dtype), padding_mask, memory_padding_mask)
         if torch.jit.is_scripting():
             return self.combine(*heads).type_as(v)
