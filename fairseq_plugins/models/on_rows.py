@@ -192,7 +192,6 @@ def find_obstacle(model: Any) -> str:
         ),
         (decoder.adaptive_softmax is not None, "--adaptive-softmax-cutoff"),
         (cfg.no_cross_attention, "--no-cross-attention"),
-        (getattr(encoder, "quant_noise", None) is not None, "quantisation noise"),
         (
             any(getattr(m, "routes_positions", False) for m in model.modules()),
             "--encoder-ffn or --decoder-ffn switch",
