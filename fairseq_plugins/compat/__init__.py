@@ -11,6 +11,7 @@ release.
 
 from fairseq_plugins.compat import (
     batches,
+    best_score,
     bf16,
     checkpoints,
     command_line,
@@ -116,6 +117,7 @@ def apply() -> None:
     resuming.train_no_further_than_asked()
     resuming.remember_validations()
     resuming.remember_plateaus()
+    best_score.forget_scores_of_other_validations()
     resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()

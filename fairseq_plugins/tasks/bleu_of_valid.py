@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
 from fairseq.tasks.translation import EVAL_BLEU_ORDER, TranslationTask
-from fairseq.trainer import Trainer
 from sacrebleu.metrics.bleu import BLEU
 
+from fairseq_plugins.compat.best_score import FAIRSEQ, KIND_OF_BLEU
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.compat.resuming import patience
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.generation.copied import number_copied
@@ -30,8 +29,7 @@ from fairseq_plugins.prepared_folder import Prepared
 
 logger = logging.getLogger(__name__)
 
-NAME = "bleu_of_valid"  # in batches and checkpoints; of tasks and their datasets
-FAIRSEQ = "fairseq's own"
+NAME = "scorers_of_valid"  # in batches; of tasks and their datasets
 
 
 class Scorer:
@@ -140,16 +138,11 @@ def tell(data: Path, given: Namespace) -> list[str]:
 
 
 def install() -> None:
-    """Let fairseq's translation tasks compute BLEU as `evaluate` does. A second call does nothing.
-
-    A training that resumes from a checkpoint with another kind of BLEU has no best score.
-    """
+    """Let fairseq's translation tasks compute BLEU as `evaluate`; a second call does nothing."""
     around(TranslationTask, "load_dataset")(_load_dataset)
     around(LanguagePairDataset, "collater")(_collater)
     around(TranslationTask, "_inference_with_bleu")(_inference)
     around(TranslationTask, "reduce_metrics")(_reduce_metrics)
-    around(Trainer, "save_checkpoint")(_save_checkpoint)
-    around(checkpoint_utils, "load_checkpoint")(_load_checkpoint)
 
 
 def _scorers(task: Any) -> dict[str, Scorer]:
@@ -172,6 +165,7 @@ def _load_dataset(
         logger.info(line)
     if scorer is not None:
         _scorers(self)[split] = scorer
+        vars(self).setdefault(KIND_OF_BLEU, scorer.name)
         setattr(self.datasets[split], NAME, split)
 
 
@@ -221,37 +215,3 @@ def _reduce_metrics(
             metrics.log_scalar(name, np.zeros(EVAL_BLEU_ORDER, dtype=int))
         metrics.log_scalar("_bleu_sys_len", 0)
         metrics.log_scalar("_bleu_ref_len", int(sum(lengths)))
-
-
-def _kind_of_bleu(task: Any) -> str:
-    """The kind of BLEU that a training computes in validation."""
-    return next((scorer.name for scorer in _scorers(task).values()), FAIRSEQ)
-
-
-def _describe(kind: str) -> str:
-    """A result of `_kind_of_bleu`, for messages."""
-    return kind if kind == FAIRSEQ else f"{kind} of evaluate"
-
-
-def _save_checkpoint(
-    original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
-) -> Any:
-    return original(self, filename, {**extra_state, NAME: _kind_of_bleu(self.task)})
-
-
-def _load_checkpoint(
-    original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any
-) -> tuple[Any, Any]:
-    state, iterator = original(cfg, trainer, **kwargs)
-    if state is not None and cfg.best_checkpoint_metric == "bleu":
-        before, now = state.get(NAME, FAIRSEQ), _kind_of_bleu(trainer.task)
-        kept = vars(checkpoint_utils.save_checkpoint)
-        if before != now and "best" in kept:
-            for best in (kept, patience()):
-                best.pop("best", None)
-                best.pop("num_runs", None)
-            logger.info(
-                f"BLEU of valid was {_describe(before)} and is now {_describe(now)}: the best "
-                "value so far is forgotten"
-            )
-    return state, iterator

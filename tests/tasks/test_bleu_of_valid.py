@@ -10,11 +10,12 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
+from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.generation import copied
-from fairseq_plugins.tasks.bleu_of_valid import NAME, find_scorer, tell
+from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
 SIZES = {"train": 60, "valid": 20}
@@ -225,7 +226,8 @@ def test_a_training_that_had_another_score_has_no_best(chinese, train_args, run_
 
     assert "fairseq's own" not in train(1)
     state = last()
-    assert state["extra_state"][NAME] == "BLEU" and state["extra_state"]["best"] < 90
+    assert state["extra_state"][SCORED_BY]["BLEU of valid"] == "BLEU of evaluate"
+    assert state["extra_state"]["best"] < 90
     best = 99.0  # better than all that follows
     state["extra_state"]["best"] = best
     state["extra_state"]["early_stopping"] = {"best": best, "num_runs": 1}
@@ -234,7 +236,7 @@ def test_a_training_that_had_another_score_has_no_best(chinese, train_args, run_
     assert "is forgotten" not in said and "early stop" in said
     assert last()["extra_state"]["best"] == best
     state = last()
-    del state["extra_state"][NAME]  # as an earlier release
+    del state["extra_state"][SCORED_BY]  # as an earlier release
     state["extra_state"]["early_stopping"] = {"best": best, "num_runs": 1}
     torch.save(state, tmp_path / "checkpoint_last.pt")
     said = train(3)
@@ -248,4 +250,4 @@ def test_folders_of_other_tools_have_fairseqs_own(toy_data, train_args, run_trai
     said = run_train(toy_data.bin, *words).output
     assert "BLEU of valid is fairseq's own" in said and "not made by prepare-translation" in said
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
-    assert state["extra_state"][NAME] == "fairseq's own"
+    assert state["extra_state"][SCORED_BY]["BLEU of valid"] == "fairseq's own"

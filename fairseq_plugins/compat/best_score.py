@@ -1,0 +1,81 @@
+"""The best score of validation, when what it is computed from changes."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fairseq.trainer import Trainer
+
+from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.resuming import EARLY_STOPPING
+from fairseq_plugins.errors import flag
+
+logger = logging.getLogger(__name__)
+
+SCORED_BY = "scored_by"  # in checkpoints, and of a trainer without validation
+# of tasks: the kind of BLEU; in checkpoints of earlier versions, which stored no more
+KIND_OF_BLEU = "bleu_of_valid"
+FAIRSEQ = "fairseq's own"
+# options that change a metric
+OPTIONS = {
+    "bleu": ("args", "detok", "detok_args", "remove_bpe"),
+    "rouge": ("args", "remove_bpe", "stemmer", "unicode"),
+}
+
+
+def forget_scores_of_other_validations() -> None:
+    """Forget the best score when a training resumes with other validation data, search or metric.
+
+    0.12.2 and ff compare later scores with it: `checkpoint_best.pt` may never be written again, and
+    --patience end the training.
+    """
+
+    @around(Trainer, "save_checkpoint")
+    def save_checkpoint(
+        original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
+    ) -> Any:
+        return original(self, filename, {**extra_state, SCORED_BY: _scored_by(self)})
+
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        state = original(self, *args, **kwargs)
+        if state is None:
+            return state
+        of_bleu = {"BLEU of valid": describe(state.get(KIND_OF_BLEU, FAIRSEQ))}
+        before = state.get(SCORED_BY, of_bleu)
+        setattr(self, SCORED_BY, before)
+        now = _scored_by(self)
+        other = [what for what in before if what in now and before[what] != now[what]]
+        if other and "best" in state:
+            del state["best"]
+            state.pop(EARLY_STOPPING, None)
+            changes = [f"{what} was {before[what]} and is now {now[what]}" for what in other]
+            logger.info(f"{'; '.join(changes)}: the best value so far is forgotten")
+        return state
+
+
+def describe(kind: str) -> str:
+    """A kind of BLEU, for messages."""
+    return kind if kind == FAIRSEQ else f"{kind} of evaluate"
+
+
+def _scored_by(trainer: Trainer) -> dict[str, Any]:
+    """What the score depends on, by names for messages; without validation, as it was."""
+    cfg, task = trainer.cfg, trainer.task
+    if cfg.dataset.disable_validation:
+        return getattr(trainer, SCORED_BY, {})
+    subsets = cfg.dataset.valid_subset
+    found = {"--valid-subset": subsets, "--max-valid-steps": cfg.dataset.max_valid_steps}
+    for subset in subsets.split(","):
+        sizes = getattr(task.datasets.get(subset), "sizes", ())
+        found[f"the size of {subset}"] = (
+            f"{len(sizes):,} sentences of {int(np.sum(sizes)):,} tokens"
+        )
+    for metric, names in OPTIONS.items():
+        if cfg.checkpoint.best_checkpoint_metric.startswith(metric):
+            options = [f"eval_{metric}_{name}" for name in names]
+            found |= {flag(option): getattr(task.cfg, option, None) for option in options}
+    if cfg.checkpoint.best_checkpoint_metric == "bleu":
+        found["BLEU of valid"] = describe(getattr(task, KIND_OF_BLEU, FAIRSEQ))
+    return found
