@@ -1,12 +1,10 @@
 """Workarounds that let fairseq run on current Python, torch and numpy. README.md describes them.
 
-Each is a function whose docstring says what fails and in which versions; if not needed, it changes
-nothing. `apply()` runs them all. The package's `__init__` calls it when fairseq imports the
-user-dir, before the command line is parsed: in time for training, validation, generation,
-`from_pretrained` and the processes they start. Importing this module changes nothing.
-
-"ff" below is fairseq-fixed 0.12.3.1 (fairseq's main branch of 2023/24). 0.12.2 is fairseq's last
-release.
+Each is a function whose docstring says what fails. "fairseq" is fairseq-fixed 0.12.3.1, its main
+branch of 2023/24. A workaround that is not needed changes nothing. `apply()` runs them all. The
+package's `__init__` calls it when fairseq imports the user-dir, before the command line is parsed:
+in time for training, validation, generation, `from_pretrained` and the processes they start.
+Importing this module changes nothing.
 """
 
 from fairseq_plugins.compat import (

@@ -25,9 +25,9 @@ NO_SENTENCES = (
 
 
 def keep_the_last_batch() -> None:
-    """Keep the last batch; ff drops it unless its size is a multiple of 8 (0.12.2 does not).
+    """Keep the last batch; fairseq drops it unless its size is a multiple of 8.
 
-    With ff, 100 sentences give 96 translations and a score of those 96, without a warning. Fewer
+    100 sentences give 96 translations and a score of those 96, without a warning. Fewer
     than 8 sentences give an error. The dropped sentences are the end of `indices` and form one
     batch within all limits, so they are appended.
 
@@ -58,7 +58,7 @@ def keep_the_last_batch() -> None:
 
 
 def tell_which_blocks_have_no_perplexity() -> None:
-    """Report how many blocks `fairseq-eval-lm` skips because the model cannot read them (all).
+    """Report how many blocks `fairseq-eval-lm` skips because the model cannot read them.
 
     If all are skipped, it reports a perplexity of 1.
 
@@ -86,7 +86,7 @@ def tell_which_blocks_have_no_perplexity() -> None:
 
 
 def refuse_to_train_on_no_batch() -> None:
-    """Report in one line that there is nothing to train on (0.12.2, and ff with other options)."""
+    """Report in one line that there is nothing to train on."""
 
     @around(Trainer, "get_train_iterator")
     def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def refuse_to_train_on_no_batch() -> None:
 
 
 def count_every_batch() -> None:
-    """Divide the last gradient of an epoch by the sizes of all its batches (0.12.2 and ff).
+    """Divide the last gradient of an epoch by the sizes of all its batches.
 
     If processes cannot share the batches of an epoch equally, fairseq gives some of them an empty
     batch at the end. With --update-freq above 1, a process whose last batch is empty reports size 0

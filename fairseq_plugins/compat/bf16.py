@@ -15,10 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def keep_bf16_off_the_tpu() -> None:
-    """Use the CPU or GPU with `--bf16`: fairseq assumes a TPU and fails without torch_xla.
-
-    In 0.12.2 and ff.
-    """
+    """Use the CPU or GPU with `--bf16`: fairseq assumes a TPU and fails without torch_xla."""
 
     @around(options, "parse_args_and_arch")
     def parse_args_and_arch(

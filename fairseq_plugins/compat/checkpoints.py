@@ -46,7 +46,7 @@ WORDS = "words_of_dictionaries"  # in a checkpoint, see `store_digests_of_words`
 
 
 def store_digests_of_words() -> None:
-    """Store digests of the dictionaries' words in checkpoints (0.12.2 and ff).
+    """Store digests of the dictionaries' words in checkpoints.
 
     fairseq stores only the path of the data, which may be relative or hold other data later, even
     while the training runs.
@@ -78,7 +78,7 @@ def stored_words(state: dict[str, Any]) -> dict[str, str]:
 
 
 def warn_of_other_words() -> None:
-    """Warn if dictionaries have other words than those of a model's training (0.12.2 and ff).
+    """Warn if dictionaries have other words than those of a model's training.
 
     If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
     may have been replaced on purpose, before fine-tuning.
@@ -199,10 +199,10 @@ _FUSED_COPY = re.compile(r"(.*\.layers\.\d+\.)(in_proj|out_proj|fc1|fc2)_(weight
 
 
 def drop_fused_copies_of_encoder_weights(state: dict[str, Any]) -> None:
-    """Drop the second copy of encoder weights that 0.12.2 stores for a fused kernel.
+    """Drop the second copy of encoder weights that fairseq 0.12.2 stores for a fused kernel.
 
-    ff refuses these unknown entries. They are never trained, but the optimizer counts them among
-    its parameters, which shifts the numbers of the others.
+    fairseq-fixed refuses these unknown entries. They are never trained, but the optimizer counts
+    them among its parameters, which shifts the numbers of the others.
     """
     model, names = state["model"], []
     seen = set()  # a shared parameter has several names and is one parameter of the optimizer
@@ -229,7 +229,7 @@ def drop_fused_copies_of_encoder_weights(state: dict[str, Any]) -> None:
 
 
 def copy_checkpoints_in_one_step() -> None:
-    """Copy to a temporary file and rename it; 0.12.2 and ff write checkpoint_last.pt in place.
+    """Copy to a temporary file and rename it; fairseq writes checkpoint_last.pt in place.
 
     There, a process killed during the copy leaves half a file, and training cannot resume.
     """

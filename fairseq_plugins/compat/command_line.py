@@ -43,7 +43,7 @@ def is_given(option: str, words: list[str] | None) -> bool:
 
 
 def count_no_gpus_for_the_cpu() -> None:
-    """Start one process with `--cpu`; fairseq starts one per GPU of the machine (0.12.2 and ff)."""
+    """Start one process with `--cpu`; fairseq starts one per GPU of the machine."""
 
     @around(options, "parse_args_and_arch")
     def parse_args_and_arch(
@@ -58,7 +58,7 @@ def count_no_gpus_for_the_cpu() -> None:
 def validate_without_a_task() -> None:
     """Give `--task` a default in fairseq-validate, which fails with `KeyError: None` without one.
 
-    In 0.12.2 and ff. The task comes from the checkpoint; the name only decides which options exist.
+    The task comes from the checkpoint; the name only decides which options exist.
     """
 
     @around(options, "parse_args_and_arch")
@@ -71,7 +71,7 @@ def validate_without_a_task() -> None:
 def decay_until_max_update() -> None:
     """Let `--total-num-update` of polynomial_decay be `--max-update` unless given, as declared.
 
-    fairseq's command line passes null instead, which hydra refuses (0.12.2 and ff).
+    fairseq's command line passes null instead, which hydra refuses.
     """
 
     @after_parsing
@@ -89,7 +89,7 @@ def require_a_criterion_of_labels() -> None:
     """Name the criterion for a task of labels.
 
     With a criterion without `classification_head_name`, the task's option of this name ends in an
-    InterpolationKeyError (0.12.2 and ff).
+    InterpolationKeyError.
     """
 
     @after_parsing
@@ -105,7 +105,7 @@ def require_a_criterion_of_labels() -> None:
 
 
 def refuse_fractions_in_lists_of_whole_numbers() -> None:
-    """Refuse `--update-freq 1.5`, which becomes 1, and `--lr 5e-` in one line (0.12.2 and ff)."""
+    """Refuse `--update-freq 1.5`, which becomes 1, and `--lr 5e-` in one line."""
 
     @around(dataclass_utils, "eval_str_list")
     def eval_str_list(original: Callable, x: Any, x_type: Callable = float) -> Any:
@@ -121,7 +121,7 @@ def refuse_fractions_in_lists_of_whole_numbers() -> None:
 def refuse_asynchronous_writing_without_iopath() -> None:
     """Refuse `--write-checkpoints-asynchronously` without iopath.
 
-    fairseq then trains nothing and exits with status 0 (0.12.2 and ff).
+    fairseq then trains nothing and exits with status 0.
     """
 
     @before_main
@@ -135,7 +135,7 @@ def refuse_asynchronous_writing_without_iopath() -> None:
 
 
 def name_missing_files() -> None:
-    """Name the option whose file a command lacks, instead of a traceback (0.12.2 and ff)."""
+    """Name the option whose file a command lacks, instead of a traceback."""
 
     @after_parsing
     def check(given: Namespace) -> None:
@@ -154,7 +154,7 @@ def name_missing_files() -> None:
 
 
 def name_a_missing_model_or_plugin() -> None:
-    """Ask for `--arch` and a `--user-dir` that exists, instead of a traceback (0.12.2 and ff)."""
+    """Ask for `--arch` and a `--user-dir` that exists, instead of a traceback."""
 
     @around(options, "parse_args_and_arch")
     def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +180,7 @@ def name_a_missing_model_or_plugin() -> None:
 
 
 def name_missing_checkpoints() -> None:
-    """Report in one line a checkpoint or a --save-dir that cannot be used (0.12.2 and ff)."""
+    """Report in one line a checkpoint or a --save-dir that cannot be used."""
 
     @around(
         checkpoint_utils, "load_model_ensemble_and_task", "load_pretrained_component_from_model"
@@ -218,7 +218,7 @@ def name_missing_checkpoints() -> None:
 
 
 def require_a_size_of_batches() -> None:
-    """Ask for `--max-tokens` or `--batch-size`, instead of an AssertionError (0.12.2 and ff)."""
+    """Ask for `--max-tokens` or `--batch-size`, instead of an AssertionError."""
 
     @before_main
     def check(cfg: Any, program: str) -> None:

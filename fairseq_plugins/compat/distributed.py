@@ -43,10 +43,10 @@ class Launch(NamedTuple):
 def complete_distributed_launch() -> None:
     """Make processes started by torchrun, srun or --distributed-world-size train together.
 
-    fairseq assumes that several processes mean several GPUs (0.12.2 and ff). Without GPUs,
-    torchrun's processes each train separately into one folder, `--distributed-world-size 2` fails,
+    fairseq assumes that several processes mean several GPUs. Without GPUs, torchrun's processes
+    each train separately into one folder, `--distributed-world-size 2` fails,
     `--distributed-init-method` trains nothing and exits with status 0, and the default backends
-    need a GPU. ff also fails on nodes with one GPU each. This sets the flags from the environment
+    need a GPU. It also fails on nodes with one GPU each. This sets the flags from the environment
     variables of torchrun or srun.
     """
 
@@ -126,7 +126,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: dict[str, Any]) -> None:
 
 
 def check_the_machine() -> None:
-    """Check the trainer's options against the machine (0.12.2 and ff).
+    """Check the trainer's options against the machine.
 
     - One of several processes would train separately and overwrite shared checkpoints: an error.
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
@@ -221,7 +221,7 @@ def _check_quant_noise(cfg: Any) -> None:
 
 
 def gather_lists_without_a_gpu() -> None:
-    """Use torch's `all_gather_object` with gloo: `all_gather_list` needs a GPU (0.12.2 and ff).
+    """Use torch's `all_gather_object` with gloo: `all_gather_list` needs a GPU.
 
     fairseq-validate calls it, and so does training with criterions whose logs cannot be summed.
     """

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def average_shared_weights_once() -> None:
-    """Update each parameter once, and copy buffers (0.12.2 and ff).
+    """Update each parameter once, and copy buffers.
 
     fairseq updates once per name, so embeddings with two names, shared with the output, decay by
     the square of --ema-decay. A buffer of integers ends the training.
@@ -42,7 +42,7 @@ def average_shared_weights_once() -> None:
 def begin_average_with_loaded_parameters() -> None:
     """Begin the average with the parameters of a checkpoint without average, as fairseq documents.
 
-    In 0.12.2 and ff, a KeyError: the parameters have been removed from the state.
+    fairseq ends in a KeyError: the parameters have been removed from the state.
     """
 
     @around(Trainer, "load_checkpoint")

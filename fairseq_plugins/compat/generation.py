@@ -32,7 +32,7 @@ ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
 def number_diverse_beams_within_the_batch() -> None:
-    """Repair `--diverse-beam-groups`, which uses data set indices as rows of the batch (ff only).
+    """Repair `--diverse-beam-groups`, which uses data set indices as rows of the batch.
 
     Most indices give an IndexError, the others the row of another sentence. The right index is the
     sentence's row in the batch of the first step, because finished sentences leave the batch.
@@ -57,12 +57,12 @@ def number_diverse_beams_within_the_batch() -> None:
 
 
 def end_diverse_hypotheses() -> None:
-    """End the hypotheses of `--diverse-beam-groups` at the end of the sentence (ff only).
+    """End the hypotheses of `--diverse-beam-groups` at the end of the sentence.
 
-    ff requests as many candidates from each group as it has hypotheses. A hypothesis that ends
+    fairseq requests as many candidates from each group as it has hypotheses. A hypothesis that ends
     therefore stays in the group and continues after its end, and the text is two sentences in one:
     with 2 hypotheses in each of 2 groups, in half of all best ones. Twice as many candidates, as in
-    ordinary search and in earlier releases, leave enough that have not ended.
+    ordinary search, leave enough that have not ended.
     """
 
     @around(DiverseBeamSearch, "__init__")
@@ -73,7 +73,7 @@ def end_diverse_hypotheses() -> None:
 
 
 def end_constrained_hypotheses() -> None:
-    """End the hypotheses of `prefix_allowed_tokens_fn` at the end of the sentence (0.12.2 and ff).
+    """End the hypotheses of `prefix_allowed_tokens_fn` at the end of the sentence.
 
     fairseq takes as many candidates as there are hypotheses. A hypothesis that ends therefore stays
     and continues after its end, and others are lost. Ordinary search takes twice as many.
@@ -95,9 +95,9 @@ def end_constrained_hypotheses() -> None:
 
 
 def match_the_words_of_the_source() -> None:
-    """Let `--match-source-len` write as many tokens as the source has (ff writes one more).
+    """Let `--match-source-len` write as many tokens as the source has.
 
-    ff counts the end of the sentence in the source, but not in the translation.
+    fairseq writes one more: it counts the end of the sentence in the source only.
     """
 
     @around(LengthConstrainedBeamSearch, "set_src_lengths")
@@ -122,7 +122,7 @@ def check_finite(name: str, model: torch.nn.Module) -> None:
 
 
 def tell_that_no_hypothesis_is_allowed() -> None:
-    """Name conflicting options if search ends in an AssertionError (all).
+    """Name conflicting options if search ends in an AssertionError.
 
     Raises:
         ConfigurationError: on generation: `--min-len` is above the maximum length, every text of
@@ -147,7 +147,7 @@ def tell_that_no_hypothesis_is_allowed() -> None:
 
 
 def score_unknown_words_as_wrong() -> None:
-    """Let unknown words match nothing with `--scoring sacrebleu` and `chrf` (0.12.2 and ff).
+    """Let unknown words match nothing with `--scoring sacrebleu` and `chrf`.
 
     fairseq writes them as <unk> in a hypothesis and as <<unk>> in a reference, and sacreBLEU reads
     the word "unk" in both.
@@ -162,7 +162,7 @@ def score_unknown_words_as_wrong() -> None:
 def obey_or_refuse_options() -> None:
     """Divide the work of fairseq-generate by `--num-shards`, and refuse options without effect.
 
-    0.12.2 and ff ignore `--num-shards` in all programs except fairseq-eval-lm, so each job
+    fairseq ignores `--num-shards` in all programs except fairseq-eval-lm, so each job
     translates all sentences; `--sacrebleu` everywhere; `--constraints` in fairseq-generate, which
     ends in a traceback, as nothing reads constraints there; and `ONLY_IN_GENERATE` in
     fairseq-interactive.
@@ -202,7 +202,7 @@ def obey_or_refuse_options() -> None:
 
 
 def refuse_unknown_words_of_search() -> None:
-    """Refuse unknown search options of `from_pretrained(...).translate` (0.12.2 and ff).
+    """Refuse unknown search options of `from_pretrained(...).translate`.
 
     fairseq ignores `lenpenalty=2` and any other unknown name.
 
@@ -220,7 +220,7 @@ def refuse_unknown_words_of_search() -> None:
 def ban_repeated_ngrams() -> None:
     """Repair `--no-repeat-ngram-size`, which does nothing without its CUDA extension.
 
-    In 0.12.2 and ff it compares n-grams with the end of the buffer, which is padding, instead of
+    It compares n-grams with the end of the buffer, which is padding, instead of
     with the last generated tokens. It also bans what `--prefix-size` demands: nothing is left.
     """
     NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
@@ -252,7 +252,7 @@ def _no_repeat_ngram(
 
 
 def replace_unknown_words() -> None:
-    """Repair `--replace-unk`, which ends at the first unknown word (0.12.2 and ff).
+    """Repair `--replace-unk`, which ends at the first unknown word.
 
     Without a value, it opens a file named "@@ ". It reads source positions of `--print-alignment
     hard` as if they were numbers, not pairs, and without alignments it has no positions. They count
@@ -298,7 +298,7 @@ _SOFT = "\0soft"  # placeholder for the source position, which soft alignments l
 
 
 def print_soft_alignments_in_interactive() -> None:
-    """Repair `--print-alignment soft` in fairseq-interactive, which expects pairs (0.12.2 and ff).
+    """Repair `--print-alignment soft` in fairseq-interactive, which expects pairs.
 
     It now prints the same as fairseq-generate: for each token of the translation, the probabilities
     of the source tokens.

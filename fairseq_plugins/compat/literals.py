@@ -74,7 +74,7 @@ def _number(value: Any) -> Any:
 
 
 def read_literals_in_place_of_eval() -> None:
-    """Replace `eval` by `read_literal` in every module of fairseq (0.12.2 and ff).
+    """Replace `eval` by `read_literal` in every module of fairseq.
 
     fairseq evaluates options such as `--adam-betas`, which may come from a checkpoint. A module's
     global name hides the built-in one.

@@ -86,9 +86,9 @@ def resume_with_the_scale() -> None:
 
 
 def resume_with_the_counters_of_the_scale() -> None:
-    """Double the scale of `--fp16` when an uninterrupted training does (0.12.2 and ff do not).
+    """Double the scale of `--fp16` when an uninterrupted training does.
 
-    They store the scale, but not the number of updates since it changed.
+    fairseq stores the scale, but not the number of updates since it changed.
     """
 
     @around((HalfOptimizer, SmallOptimizer), "state_dict")

@@ -12,7 +12,7 @@ def look_for_nan_in_forward_only() -> None:
     """End with "gradients are Nan/Inf" instead of a StopIteration.
 
     After such a gradient, fairseq looks for its module with hooks that cannot read the output of an
-    encoder in backward (0.12.2 and ff).
+    encoder in backward.
     """
 
     @around(NanDetector, "__init__")

@@ -69,9 +69,10 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def release_after_training() -> None:
-    """Release the lock of `hold` when the training ends (0.12.2 and ff have no lock).
+    """Release the lock of `hold` when the training ends.
 
-    Each then overwrites the other's checkpoints, and a rerun resumes from a mixture.
+    Without a lock two trainings overwrite each other's checkpoints, and a rerun resumes from a
+    mixture.
     """
 
     @around(distributed_utils, "call_main")

@@ -19,7 +19,7 @@ LIKE_PARAMETERS = {"exp_avg", "exp_avg_sq", "momentum_buffer"}  # tensors of a p
 def refuse_to_begin_anew() -> None:
     """Refuse to resume from a checkpoint without the optimizer's state.
 
-    With `--no-save-optimizer-state`, 0.12.2 and ff load the parameters and restart at update 0,
+    With `--no-save-optimizer-state`, fairseq loads the parameters and restarts at update 0,
     with another warm-up and as many updates as before.
     """
 
@@ -50,7 +50,7 @@ class OtherState(ConfigurationError):
 def refuse_another_optimizer() -> None:
     """Refuse the state of another optimizer or criterion, or an altered one, in one line.
 
-    0.12.2 and ff end in a traceback, or train on with a state that fails or is missing later.
+    fairseq ends in a traceback, or trains on with a state that fails or is missing later.
     """
 
     @around(Trainer, "load_checkpoint")

@@ -29,12 +29,12 @@ SENTENCES = "sentences"  # of its data
 
 
 def keep_the_batches_of_the_first_epoch() -> None:
-    """Use the batches of epoch 1 in every run; ff keeps those of a run's first epoch.
+    """Use the batches of epoch 1 in every run; fairseq keeps those of a run's first epoch.
 
-    Not in 0.12.2. An uninterrupted run has the batches of epoch 1 in every epoch, in a new order
-    each time. In ff a run resumed in epoch 3 uses the batches of epoch 3: it reads some sentences
-    of that epoch twice and others never. Tasks whose data change between epochs set
-    `varies_by_epoch` and are left as they are.
+    An uninterrupted run has the batches of epoch 1 in every epoch, in a new order each time. A run
+    resumed in epoch 3 uses the batches of epoch 3: it reads some sentences of that epoch twice and
+    others never. Tasks whose data change between epochs set `varies_by_epoch` and are left as they
+    are.
     """
 
     @around(Trainer, "get_train_iterator")
@@ -63,9 +63,9 @@ def keep_the_batches_of_the_first_epoch() -> None:
 
 
 def shuffle_after_the_curriculum() -> None:
-    """Shuffle after --curriculum ends; 0.12.2 and ff never do.
+    """Shuffle after --curriculum ends; fairseq never does.
 
-    They keep one data loader across epochs, together with its first choice whether to shuffle. A
+    It keeps one data loader across epochs, together with its first choice whether to shuffle. A
     resumed run has a new loader, so it did shuffle.
     """
 
@@ -84,7 +84,7 @@ def shuffle_after_the_curriculum() -> None:
 
 
 def resume_with_another_number_of_processes() -> None:
-    """Go on in the epoch behind what all processes have read (0.12.2 and ff).
+    """Go on in the epoch behind what all processes have read.
 
     fairseq stores how many batches each process has read. With other processes it takes this for
     their number, and with another --update-freq it may end an update early and repeat the epoch.
@@ -136,7 +136,7 @@ def resume_with_another_number_of_processes() -> None:
 
 
 def train_no_further_than_asked() -> None:
-    """Stop at --max-update and --stop-time-hours; 0.12.2 and ff make one more update beyond them.
+    """Stop at --max-update and --stop-time-hours; fairseq makes one more update beyond them.
 
     Therefore each rerun of a finished training changed its parameters.
     """
@@ -163,8 +163,8 @@ def train_no_further_than_asked() -> None:
 def remember_validations() -> None:
     """Store the counter of --patience in checkpoints.
 
-    It counts validations without improvement, and 0.12.2 and ff do not store it. A rerun of a
-    training that --patience had ended trained further; now it trains nothing. Both also write the
+    It counts validations without improvement, and fairseq does not store it. A rerun of a training
+    that --patience had ended trained further; now it trains nothing. fairseq also writes the
     checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this repeats
     the scheduler's step after loading. A validation that SIGTERM interrupted comes first. A
     training that starts from a checkpoint of another folder restarts the counter, without a best
@@ -210,7 +210,7 @@ def remember_validations() -> None:
 def remember_plateaus() -> None:
     """Store the counter of reduce_lr_on_plateau, of consecutive validations without improvement.
 
-    0.12.2 and ff do not store it.
+    fairseq does not store it.
     """
 
     @around(Plateau, "state_dict")
@@ -232,9 +232,9 @@ def _in_save_dir(cfg: Any, suffix: str) -> bool:
 
 
 def count_time_anew() -> None:
-    """Let a new training's time start at 0, for --stop-time-hours; 0.12.2 and ff do not.
+    """Let a new training's time start at 0, for --stop-time-hours; fairseq does not.
 
-    With --finetune-from-model or --reset-optimizer they add the time of the training that wrote the
+    With --finetune-from-model or --reset-optimizer it adds the time of the training that wrote the
     checkpoint, although updates start at 0.
     """
 
@@ -312,7 +312,7 @@ def patience() -> dict[str, Any]:
 def keep_parameters_in_float32() -> None:
     """Store the float32 copies of the parameters that --bf16 and --fp16 train.
 
-    0.12.2 and ff do not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
+    fairseq does not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
     in the optimizer's state adds 4 bytes per parameter to about 12. A number whose rounded value is
     not that of the model (after averaging, for example) is ignored.
     """

@@ -28,7 +28,7 @@ LOSSES = ("loss", "nll_loss", "ppl")
 
 
 def check_before_training() -> None:
-    """Check options before anything is built (0.12.2 and ff).
+    """Check options before anything is built.
 
     - `common.memory_efficient_fp16` and `_bf16` of fairseq-hydra-train train in float32; they now
       imply fp16 and bf16, as their help says.

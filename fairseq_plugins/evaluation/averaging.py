@@ -121,7 +121,7 @@ def save(state: dict[str, Any], output: Path) -> None:
     Raises:
         ConfigurationError: the file cannot be written, as on a full disk.
     """
-    content = io.BytesIO()  # old torch releases abort if its writer hits a file error
+    content = io.BytesIO()  # torch's own writer hides why a file cannot be written
     torch.save(state, content)
     try:
         with replacing(output) as part:

@@ -33,7 +33,7 @@ def install() -> None:
         error = extra_state = None
         try:
             extra_state = original(self, filename, reset_optimizer, *args, **kwargs)
-        except ValueError as found:  # fairseq 0.12.2 has another number of parameters
+        except ValueError as found:  # as the sizes in the optimizer's state differ
             error = found
         loads = not reset_optimizer and self._optimizer is not None
         if loads and any(layer.reordered for layer in layers):

@@ -209,9 +209,8 @@ def plugin_options() -> Iterator[tuple[str, Field]]:
 def _fill_fairseq_defaults(args: Any) -> None:
     """Complete the options of fairseq's own Transformer, in place.
 
-    fairseq reads each option with ``getattr(args, name, default)``. For a missing option, a
-    DictConfig of omegaconf before 2.1 returns None, and fairseq 0.12.2 takes None as the value.
-    fairseq therefore gets a Namespace here.
+    fairseq reads each option with ``getattr(args, name, default)``, which takes an explicit null
+    as the value. Therefore fairseq gets a Namespace without nulls here.
     """
     options = dict(args) if OmegaConf.is_config(args) else vars(args)
     completed = Namespace(**{name: value for name, value in options.items() if value is not None})
