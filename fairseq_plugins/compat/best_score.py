@@ -27,7 +27,7 @@ OPTIONS = {
 def forget_scores_of_other_validations() -> None:
     """Forget the best score when a training resumes with other validation data, search or metric.
 
-    0.12.2 and ff compare later scores with it: `checkpoint_best.pt` may never be written again, and
+    fairseq compares later scores with it: `checkpoint_best.pt` may never be written again, and
     --patience end the training.
     """
 

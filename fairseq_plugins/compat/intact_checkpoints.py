@@ -34,7 +34,7 @@ AS_FOLDER = 0x10  # attribute of a record of a zip archive; torch reads no bytes
 def write_checkpoints_to_the_disk() -> None:
     """Flush a checkpoint to disk before renaming it, and its folder afterwards (fsync).
 
-    0.12.2 and ff rename without fsync. After a power cut the new name may then hold an empty file,
+    fairseq renames without fsync. After a power cut the new name may then hold an empty file,
     or one with blocks of zeros.
     """
 
@@ -57,7 +57,7 @@ def _write_out(path: str) -> None:
 def retry_writing_from_the_beginning() -> None:
     """Let each attempt to write a checkpoint replace the rest of a failed attempt.
 
-    0.12.2 and ff try three times, into the same open file. After a temporary error, such as a disk
+    fairseq tries three times, into the same open file. After a temporary error, such as a disk
     that is full for a moment, the checkpoint began with half of another one: saving succeeded and
     loading failed.
     """
