@@ -73,17 +73,13 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
 
 def main(argv: Sequence[str]) -> int:
     request = read_request(argv)
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-
     running = jobs.Jobs()
     planned = process.Planned(request, running)
     try:
         if not request.dry_run:
-            say(f"command: {shlex.join(planned.plan.command)}")
+            jobs.tell(f"command: {shlex.join(planned.plan.command)}")
         work = launch.rehearse if request.dry_run else launch.train
-        work(planned.plan, running, say, planned=planned)
+        work(planned.plan, running, jobs.tell, planned=planned)
         planned.dismiss()
     finally:
         running.end(planned.process)

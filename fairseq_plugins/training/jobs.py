@@ -39,6 +39,16 @@ KEEP_MEMORY = ":".join(
 )
 
 
+def tell(line: str, file: IO[str] | None = None) -> None:
+    """Print a line, by default to standard output, where there is room: programs go on without."""
+    try:
+        print(line, file=file, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # such as a full disk; the next line tries again
+        pass
+
+
 class JobFailed(ConfigurationError):
     """A program failed; the message names the cause and the log."""
 
@@ -196,18 +206,17 @@ class Jobs:
                     del unwritten[: os.write(file.fileno(), unwritten)]
 
             def read(on_line: Callable[[str], None]) -> None:
-                told = False
                 for line in output:
                     if file.closed:  # children of a killed program still write
                         return
+                    told = bool(unwritten)
                     unwritten.extend(line.encode())
                     try:
                         write()
                     except OSError as error:  # the program goes on, and the line is kept
+                        why = f"{error.strerror}: make room; the program goes on"
                         if not told:
-                            why = f"{error.strerror}: make room; the program goes on"
-                            print(f"{log} cannot be written: {why}", file=sys.stderr)
-                        told = True
+                            tell(f"{log} cannot be written: {why}", sys.stderr)
                     on_line(line)
 
             rest = threading.Thread(target=read, args=(lambda line: None,), daemon=True)
@@ -282,10 +291,10 @@ def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
         time.sleep(0.05)
     for process in running:
         if process.poll() is None:
-            print(
+            tell(
                 f"{processes[process]}: its program did not end within {SECONDS_TO_SAVE:.0f} s and "
                 "was killed; a training resumes from its last checkpoint",
-                file=sys.stderr,
+                sys.stderr,
             )
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

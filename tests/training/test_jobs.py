@@ -8,11 +8,14 @@ import resource
 import sys
 import threading
 import time
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
 
 from fairseq_plugins import files
+from fairseq_plugins.commands import train as train_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import jobs
 
@@ -134,6 +137,35 @@ def test_a_full_disk_ends_no_program(full_until, tmp_path, capsys):
     assert lines == [f"line {number}\n" for number in (1, 2, 3, 4)]
     told = f"{log} cannot be written: File too large: make room; the program goes on\n"
     assert capsys.readouterr().err == told
+
+
+def test_a_full_disk_is_told_once_though_the_program_is_interrupted(tmp_path, monkeypatch, capsys):
+    def on_line(line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs.os, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    says = "trap 'echo is saved; exit 143' TERM; echo begins; sleep 1800 & wait"
+    with pytest.raises(KeyboardInterrupt):
+        jobs.Jobs().run(["sh", "-c", says], tmp_path / "log", on_line)
+    assert capsys.readouterr().err.count("cannot be written: full: make room") == 1
+
+
+def test_a_full_disk_under_the_output_ends_no_training(tmp_path, monkeypatch):
+    """`train ... > out.txt` fills the same disk as its log."""
+    lines = []
+
+    def train(plan, running, say, planned):
+        for line in ("update 1", "update 2"):
+            say(line)
+            lines.append(line)
+
+    planned = mock.Mock(plan=SimpleNamespace(command=["fairseq-train"]))
+    monkeypatch.setattr(train_command.process, "Planned", lambda request, running: planned)
+    monkeypatch.setattr(train_command.launch, "train", train)
+    with contextlib.suppress(OSError), open("/dev/full", "w") as full:  # closing it fails, too
+        monkeypatch.setattr(sys, "stdout", full)
+        assert train_command.main(["transformer_ftc", str(tmp_path)]) == 0
+    assert lines == ["update 1", "update 2"]
 
 
 def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):

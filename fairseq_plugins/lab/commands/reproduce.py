@@ -240,12 +240,12 @@ def main(argv: Sequence[str]) -> int:
         return 0
     needs_fairseq("reproduce")
     from fairseq_plugins.lab.reproduction import runs
-    from fairseq_plugins.training.jobs import alone_in
+    from fairseq_plugins.training.jobs import alone_in, tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)
         with alone_in(request.out, "reproduction"):
-            work = runs.Reproduction(request, lambda line: print(line, flush=True))
+            work = runs.Reproduction(request, tell)
             work.finish_all()
             if request.interleaved and not work.time_is_up.is_set():
                 work.measure_interleaved()
