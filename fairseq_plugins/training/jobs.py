@@ -20,6 +20,7 @@ from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import lock, open_to_append
 
 LIBC = ctypes.CDLL(None)
+LOST = "Connection (closed|reset) by peer"
 # seconds; data loaders of a killed training hold the lock for 5 s, until they notice
 PATIENCE = 8.0
 # seconds that a training gets to save its state when it is asked to end; more than the 30 after
@@ -323,6 +324,8 @@ def failure_in(log: Path, status: int) -> str:
         if re.match(r"error: |([A-Za-z_]+\.)*[A-Za-z_]*(Error|Exception)\b", line)
         and "ChildFailedError" not in line
     ]
+    # of several processes, the others only report losing the one that failed
+    errors = [line for line in errors if not re.search(LOST, line)] or errors
     told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
     return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
 

@@ -184,6 +184,11 @@ def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
         (["# now", "# x", "[rank0]: ValueError: a", "INFO b"], "ValueError: a"),
         (["# now", "# x", "error: --lr 1: no"], "--lr 1: no"),
         (["ValueError: before", "# now", "# x", "a", "", "f.py: UserWarning: c", "d"], "a / d"),
+        (
+            ["[rank0]: OSError: a", "[rank1]: RuntimeError: [gloo/x] Connection closed by peer"],
+            "OSError: a",
+        ),
+        (["RuntimeError: Connection reset by peer"], "RuntimeError: Connection reset by peer"),
         (["torch.SomeError: big", "x.ChildFailedError: "], "torch.SomeError: big"),
         (
             [
