@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 LONGEST_LINE = 1 << 24  # bytes per line of a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
+UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 PART = ".part"  # suffix of unfinished files and folders
 
 
@@ -40,12 +41,17 @@ def raw_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
     """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`.
 
     Raises:
-        ConfigurationError: carriage returns end all lines; the message calls the file `name`.
+        ConfigurationError: carriage returns end all lines, or the file begins with UTF-16's
+            byte-order mark; the message calls the file `name`.
     """
     for number in itertools.count(1):
         line = file.readline(LONGEST_LINE + 1)
         if not line:
             return
+        if number == 1 and line.startswith(UTF16):
+            raise ConfigurationError(
+                f"{name} is in UTF-16: convert it, for example with iconv -f utf-16 -t utf-8"
+            )
         end, fits = line, line.endswith(b"\n") or len(line) <= LONGEST_LINE
         while not fits and end and not end.endswith(b"\n"):
             end = file.readline(BLOCK)
@@ -314,7 +320,7 @@ def decode(line: bytes, name: str, number: int) -> str:
 
 def _is_utf16(line: bytes) -> bool:
     """Whether it has zero bytes, or begins with a byte-order mark of UTF-16."""
-    return b"\0" in line or line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return b"\0" in line or line.startswith(UTF16)
 
 
 def _check_line_ends(first: bytes, name: str) -> None:

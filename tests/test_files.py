@@ -10,6 +10,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.files import count_lines, in_groups, read_input, write_columns
 from fairseq_plugins.lab.benchmarks import plots
+from fairseq_plugins.preparation import documents
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
@@ -28,6 +29,17 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
         (tmp_path / "text").write_bytes(order)
         with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
             list(read_input(tmp_path / "text"))
+
+
+@pytest.mark.parametrize("end", ["le", "be"])
+def test_a_file_in_utf_16_is_refused_as_a_whole(tmp_path, end):
+    """All its lines but the first would be valid UTF-8, with zero bytes."""
+    (tmp_path / "text").write_bytes("\ufeffgut\teins\nbad\tzwei\n".encode(f"utf-16-{end}"))
+    message = (
+        f"^{tmp_path}/text is in UTF-16: convert it, for example with iconv -f utf-16 -t utf-8$"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        list(documents.line_items("train", tmp_path / "text"))
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):
