@@ -140,7 +140,10 @@ def main(argv: Sequence[str]) -> int:
         found = system.test.compare(system.text, baseline.text, SAMPLES)
         print("\n".join(_differences(system.name, baseline.name, found)))
         name = f"against-{_name(args.compare, args.run)}.json"
-        write_json(system.folder / name, {"baseline": baseline.name, "scores": found})
+        write_json(
+            system.folder / name,
+            {"data": str(args.data), "baseline": baseline.name, "scores": found},
+        )
         print(f"written: {system.folder}/scores.json, {name}")
     name = "BLEU" if "BLEU" in system.scores else next(iter(system.scores))
     if args.at_least is not None and system.scores[name]["score"] < args.at_least:

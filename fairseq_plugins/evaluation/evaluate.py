@@ -109,7 +109,10 @@ def evaluate(
             inputs[TEXT] = _identity(test.text_files)
         text = _kept(test, log, output, say) if before == inputs else None
         if text is None:
-            done.unlink(missing_ok=True)
+            done.unlink(missing_ok=True)  # first: the rest belongs to it
+            for pattern in ("against-*.json", "scores.json", "hypotheses.*", "references.txt"):
+                for path in folder.glob(pattern):
+                    path.unlink()
             with contextlib.ExitStack() as stack:  # lock the averages while they are used
                 for member in members[1:]:
                     stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
@@ -126,6 +129,7 @@ def evaluate(
             folder / "scores.json",
             {
                 "run": str(run),
+                "data": str(request.data),
                 "checkpoints": [path.name for path in chosen[0]],
                 "ensemble": {
                     str(other): [path.name for path in each]

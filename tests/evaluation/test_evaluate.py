@@ -593,6 +593,25 @@ def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, transl
     assert not list((fresh_run / "evaluation").rglob("scores.json"))
 
 
+def test_results_of_other_data_do_not_stay(
+    data, prepare, fresh_run, tmp_path, monkeypatch, translations
+):
+    def stored(name):
+        return json.loads((folder / name).read_text("utf-8"))
+
+    folder = fresh_run / "evaluation" / "test-checkpoint_best-beam5"
+    call(data, fresh_run, "--compare", shutil.copytree(fresh_run, tmp_path / "other"))
+    assert stored("scores.json")["data"] == stored("against-other.json")["data"] == str(data)
+    other = prepare("--lowercase", "--joined-dictionary")
+    call(other, fresh_run)
+    assert stored("scores.json")["data"] == str(other)
+    assert not (folder / "against-other.json").exists()
+    monkeypatch.setattr(jobs.Jobs, "run", lambda *words: -9)
+    with pytest.raises(jobs.JobFailed, match="generation failed: it was killed"):
+        call(data, fresh_run)
+    assert [path.name for path in folder.iterdir()] == ["generate.log"]
+
+
 def test_one_evaluation_at_a_time(data, fresh_run, translations, monkeypatch):
     monkeypatch.setattr(jobs, "PATIENCE", 0)
     with jobs.alone_in(fresh_run / "evaluation", "evaluation"):
