@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import sacrebleu
@@ -332,6 +333,15 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     # a system does not differ from its equal
     call(data, other, "--compare", shutil.copytree(str(other), str(tmp_path / "equal")))
     assert capsys.readouterr().out.count(" +0.00, p = 1.0000, two-sided: ") == 3
+
+
+def test_a_comparison_is_stored_before_the_reader_goes_away(
+    data, fresh_run, tmp_path, monkeypatch, translations
+):
+    monkeypatch.setattr(command, "print", mock.Mock(side_effect=BrokenPipeError), raising=False)
+    with pytest.raises(BrokenPipeError):
+        call(data, fresh_run, "--compare", shutil.copytree(fresh_run, tmp_path / "other"))
+    assert list(fresh_run.rglob("against-other.json"))
 
 
 def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translations, capsys):
