@@ -17,7 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
 from fairseq_plugins.evaluation.request import EvaluationRequest, choose
-from fairseq_plugins.files import digest
+from fairseq_plugins.files import check_no_link, digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
@@ -235,6 +235,7 @@ def _checkpoint(
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
     request = EvaluationRequest(data, place, last=last)
+    check_no_link(place / "evaluation")
     with alone_in(place / "evaluation", "evaluation"):
         return checkpoint_of(request, choose(request), say)
 

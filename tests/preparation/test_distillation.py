@@ -555,12 +555,16 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
     export, best = kept / "translation_bpe/export", run / "checkpoint_last.pt"
     lower = with_settings(export, tmp_path / "lower", lowercase=True)
     tokenised = with_settings(export, tmp_path / "tokenised", tokenizer="none")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "evaluation").symlink_to(tmp_path)
     text = small / "text/raw/valid.en"
     back = ["--back-translate", text, "--reverse"]
     for words, message in (
         ([small, export, run], "an exported model cannot join an ensemble"),
         ([small, export, "--last", 2], "--last is for checkpoints, but TEACHER"),
         ([small, best, "--last", 2], "--last 2 is for runs: TEACHER .* is not a folder"),
+        ([small, linked, "--last", 2], "linked/evaluation is a link, which would redirect files"),
         ([small, run, "--last", 5], "--last 5: .* has 0 checkpoints"),
         ([small, kept / "summarization/run"], "was not trained with the dictionaries in"),
         ([small, tmp_path / "other.pt"], "TEACHER .* has other dictionaries than .* is not there"),
