@@ -335,6 +335,7 @@ class _Distillation:
         self.teachers.release()
         if request.back is not None and self.reverse is not None:
             self._teach(BACK, self.reverse, request.back)
+            self.reverse.release()
         written = step("write pairs", self._write)  # an earlier "write train" kept less
         found = {"train": written["teacher"], "valid": step("compare valid", self._compare_valid)}
         step("cut train", self._cut, written["kept"][BACK])

@@ -305,7 +305,16 @@ def everything(run, reverse, small, tmp_path_factory):
     (folder / "more.en").write_text("".join(line + "\n" for line in english), "utf-8")
     words = [run, "--keep", "both", "--extra", folder / "more.de"]
     words += ["--back-translate", folder / "more.en", "--reverse", reverse]
-    with mock.patch.object(workers, "killed", wraps=workers.killed) as begun:
+    write = distillation._Distillation._write
+
+    def without_models(self):
+        assert not any(each._loaded or each._pool for each in (self.teachers, self.reverse))
+        return write(self)
+
+    with (
+        mock.patch.object(workers, "killed", wraps=workers.killed) as begun,
+        mock.patch.object(distillation._Distillation, "_write", without_models),
+    ):
         new = distilled(small, *words, "--out", folder / "new")
     assert mock.call(2, "pairs of train", "--processes") in begun.call_args_list
     return words, new
