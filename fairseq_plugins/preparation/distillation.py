@@ -364,7 +364,7 @@ class _Distillation:
                 if step in self.preparation.results:
                     bar.initial += len(lines)
                 path = self.folder / WORK / name / f"{first:010d}.json"
-                self.preparation.step(step, write, lines, path, show=False)
+                self.preparation.step(step, write, lines, path, makes=path)
                 bar.update(len(lines))
 
     def _taught(self, name: str) -> Iterator[list[Written]]:

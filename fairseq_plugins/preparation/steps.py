@@ -149,24 +149,27 @@ class Preparation:
                 "kept: rerun to resume"
             ) from None
 
-    def step(self, name: str, function: Callable[..., Any], *args: Any, show: bool = True) -> Any:
+    def step(
+        self, name: str, function: Callable[..., Any], *args: Any, makes: Path | None = None
+    ) -> Any:
         """Call `function(*args)`, unless an earlier run has finished this step.
 
         Args:
             name: name of the step.
             function: writes files into the folder atomically; may run again. Its result is stored
                 as JSON.
-            show: whether to print the name, if the step is not finished.
+            makes: the only file that one of thousands of steps writes: no other file is looked
+                at, and the name is not printed.
 
         Returns:
             The function's result, from this run or the earlier one.
         """
         if name not in self.results:
-            if show:
+            if makes is None:
                 print(f"{name} ...", file=sys.stderr, flush=True)
-            before = self._there()
+            before = self._there(makes)
             self.results[name] = json.loads(json.dumps(function(*args)))
-            made = dict(sorted(self._there().items() - before.items()))
+            made = dict(sorted(self._there(makes).items() - before.items()))
             for files in self._files.values():
                 for changed in files.keys() & made.keys():
                     del files[changed]  # now made by this step
@@ -185,10 +188,10 @@ class Preparation:
             (self.destination / LOCK).unlink()
         self.finished = True
 
-    def _there(self) -> dict[str, Status]:
-        """The files made by steps, by relative name."""
+    def _there(self, only: Path | None = None) -> dict[str, Status]:
+        """The files made by steps, by relative name; or only one of them."""
         found = {}
-        for path in self.folder.rglob("*"):
+        for path in self.folder.rglob("*") if only is None else [only]:
             name = path.relative_to(self.folder).as_posix()
             ours = name not in (LOCK, RECORD) and name.split("/")[0] not in self._keep
             if ours and path.is_file():

@@ -460,6 +460,20 @@ def test_a_finished_step_whose_files_are_gone_is_done_again(tmp_path, capsys):
         assert not list(preparation.folder.glob("*.part"))
 
 
+def test_one_of_thousands_of_steps_looks_at_its_own_file_only(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "data.part" / "work" / "1.json"
+    with steps.Preparation(tmp_path / "data", {}) as preparation:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(path), "rglob", None)
+            preparation.step("one", files.write_lines, path, ["a"], makes=path)
+    with steps.Preparation(tmp_path / "data", {}) as preparation:
+        assert preparation.results == {"one": 1}
+    path.unlink()
+    with steps.Preparation(tmp_path / "data", {}) as preparation:
+        assert preparation.results == {}
+    assert capsys.readouterr().err == f"{path} is missing or was changed: made again\n"
+
+
 def test_damage_that_leaves_sizes_as_they_were_is_refused(tmp_path, corpus):
     """Zeros in the middle, as a bad disk leaves them, or the file of another preparation."""
     data = tmp_path / "data"
