@@ -127,13 +127,17 @@ class _Rehearsed(Exception):
 class _Rehearsal:
     """What the log says of the first updates.
 
+    Args:
+        most: the number of updates.
+
     Attributes:
         told: lines of progress, without those on updates.
         times: of each report, in seconds, and the update.
         per_epoch: updates of an epoch; 0 until it is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = UPDATES) -> None:
+        self.most = most
         self.told: list[str] = []
         self.times: list[tuple[float, int]] = []
         self.per_epoch = 0
@@ -147,7 +151,8 @@ class _Rehearsal:
         self.per_epoch = int(epoch[1]) if epoch else self.per_epoch
         self.times.append((time.monotonic(), int(report[1])))
         times = self.times[FIRST - 1 :]
-        if len(times) > 1 and times[-1][0] - times[0][0] > SECONDS:
+        enough = len(times) > 1 and times[-1][0] - times[0][0] > SECONDS
+        if enough or len(self.times) >= self.most:
             raise _Rehearsed
 
     def estimate(self, todo: Plan) -> str:
@@ -191,7 +196,7 @@ def rehearse(
         ConfigurationError: the folder holds another training.
         JobFailed: fairseq-train failed.
     """
-    seen = _Rehearsal()
+    seen = _Rehearsal(RECORDED if is_recorded(todo) else UPDATES)
     before = Run(todo.save_dir).check_same(todo.settings)
     for line in todo.summary:
         say(line)
@@ -201,8 +206,6 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="train-dry-run-") as folder:
         words = ["--save-dir", folder, "--restore-file", "checkpoint_last.pt", "--no-save"]
         words += ["--disable-validation", "--log-interval", "1"]
-        most = RECORDED if is_recorded(todo) else UPDATES
-        words += ["--max-update", str(min(int(todo.end["max_update"]) or most, most))]
         for option in ("--tensorboard-logdir", "--wandb-project", "--aim-repo"):
             words += [option, ""]
         log = Path(folder) / "train.log"

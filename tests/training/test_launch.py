@@ -59,7 +59,7 @@ def losses(folder):
 @pytest.mark.parametrize(
     "limits, told",
     [
-        (["--max-update", 500], "for 500 updates, .* per update, measured over 4; an epoch has"),
+        (["--max-update", 50], "for 50 updates, .* per update, measured over 4; an epoch has"),
         (["--max-epoch", 3], "time: about .* for [1-9].* updates, without validation"),
         (["--max-update", 2], "time: not estimated, as training ends within 3 updates"),
         ([], "time: not estimated, as no option sets the number"),
@@ -74,12 +74,21 @@ def test_a_dry_run_measures_and_writes_nothing(
     todo = plan(toy_data.bin, "--save-dir", run, "--cpu", *words)
     if not limits:
         todo = todo._replace(end={**todo.end, "max_update": 0})
-    launch.rehearse(todo, Here(), said.append)
+    launch.rehearse(todo, Here() if limits else jobs.Jobs(), said.append)
     *summary, parameters, time_needed, command = said
     assert summary == todo.summary and re.fullmatch(r"parameters: \d,\d+", parameters)
     assert re.search(told, time_needed)
     assert command == "command: " + shlex.join(todo.command)
     assert not run.exists()
+
+
+def test_a_dry_run_refuses_what_a_training_refuses(toy_data, tmp_path, by_loss):
+    words = [*by_loss, "--", *TINY, "--max-update", 0, "--max-epoch", 3]
+    words += ["--lr-scheduler", "cosine"]
+    todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", *words)
+    for work in (launch.train, launch.rehearse):
+        with pytest.raises(ConfigurationError, match="--lr-scheduler cosine"):
+            work(todo, Here(), lambda line: None)
 
 
 def test_recordings_do_not_count_in_an_estimate():
