@@ -205,7 +205,7 @@ def rehearse(
         say(f"{todo.save_dir} has checkpoints: the training {done}")
     with tempfile.TemporaryDirectory(prefix="train-dry-run-") as folder:
         words = ["--save-dir", folder, "--restore-file", "checkpoint_last.pt", "--no-save"]
-        words += ["--disable-validation", "--log-interval", "1"]
+        words += ["--disable-validation", "--log-interval", "1", "--log-file", f"{folder}/log"]
         for option in ("--tensorboard-logdir", "--wandb-project", "--aim-repo"):
             words += [option, ""]
         log = Path(folder) / "train.log"

@@ -71,6 +71,7 @@ def test_a_dry_run_measures_and_writes_nothing(
     monkeypatch.setattr(launch, "UPDATES", 7)
     said, run = [], tmp_path / "run"
     words = [*by_loss, "--", *TINY, "--max-tokens", 800, "--log-interval", 9, *limits]
+    words += ["--log-file", run]
     todo = plan(toy_data.bin, "--save-dir", run, "--cpu", *words)
     if not limits:
         todo = todo._replace(end={**todo.end, "max_update": 0})
