@@ -13,7 +13,7 @@ from fairseq_plugins.errors import STATE_SAVED, TERMINATED
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import PRECISION, SHARING, Run
 from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
-from fairseq_plugins.training.log_lines import EPOCH, PARAMETERS, REPORT, Progress, in_words
+from fairseq_plugins.training.log_lines import EPOCH, REPORT, SKIPPED, Progress, in_words
 from fairseq_plugins.training.process import Planned
 from fairseq_plugins.training.request import Plan
 
@@ -131,9 +131,12 @@ class _Rehearsal:
         most: the number of updates.
 
     Attributes:
-        told: lines of progress, without those on updates.
+        told: lines of progress, without those on updates; some repeat.
         times: of each report, in seconds, and the update.
         per_epoch: updates of an epoch; 0 until it is known.
+
+    Raises:
+        JobFailed: none of the first batches fits into memory.
     """
 
     def __init__(self, most: int = UPDATES) -> None:
@@ -144,9 +147,13 @@ class _Rehearsal:
 
     def line(self, text: str) -> None:
         report, epoch = REPORT.search(text), EPOCH.search(text)
-        if PARAMETERS.search(text):
-            Progress(self.told.append, 0).line(text)
         if report is None:
+            Progress(self.told.append, 0).line(text)
+            if self.told.count(SKIPPED) >= self.most and not self.times:
+                raise JobFailed(
+                    f"none of {self.most} batches fits into the GPU's memory: give a small "
+                    "--tokens-per-process"
+                )
             return
         self.per_epoch = int(epoch[1]) if epoch else self.per_epoch
         self.times.append((time.monotonic(), int(report[1])))
@@ -213,5 +220,9 @@ def rehearse(
             status = _run(todo, [*todo.command, *words], jobs, log, seen.line, planned=planned)
             if status != 0:
                 raise JobFailed(f"{todo.name}: training would fail: {failure_in(log, status)}")
-    for line in [*seen.told, seen.estimate(todo), f"command: {shlex.join(todo.command)}"]:
+    for line in [
+        *dict.fromkeys(seen.told),
+        seen.estimate(todo),
+        f"command: {shlex.join(todo.command)}",
+    ]:
         say(line)

@@ -12,6 +12,10 @@ PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 VALID = re.compile(r"valid on '(?P<subset>[^']+)' subset.* num_updates (?P<update>\d+)")
 SLOW = re.compile(r"--bf16 is slow here.*")
 NOTHING_LEFT = re.compile(r"nothing left to train.*")
+SKIPPED = (
+    "a batch did not fit into the GPU's memory, and fairseq skipped it: stop training and give "
+    "--tokens-per-process"
+)
 SCORE = re.compile(r"\b(?:bleu|accuracy|rouge1|rougeLsum) [\d.]+")
 
 
@@ -62,10 +66,7 @@ class Progress:
         elif told:
             self.say(told.group())
         elif "OOM: Ran out of memory" in text:
-            self.say(
-                "a batch did not fit into the GPU's memory, and fairseq skipped it: stop training "
-                "and give --tokens-per-process"
-            )
+            self.say(SKIPPED)
 
     def _left(self, now: float, done: int) -> str:
         assert self.first is not None

@@ -19,6 +19,7 @@ from fairseq import checkpoint_utils
 from fairseq_plugins.errors import STATE_SAVED, ConfigurationError
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import jobs, launch
+from fairseq_plugins.training.log_lines import SKIPPED
 from tests.conftest import ROOT
 from tests.here import Here
 from tests.training.conftest import BY_LOSS, plan, value
@@ -90,6 +91,30 @@ def test_a_dry_run_refuses_what_a_training_refuses(toy_data, tmp_path, by_loss):
     for work in (launch.train, launch.rehearse):
         with pytest.raises(ConfigurationError, match="--lr-scheduler cosine"):
             work(todo, Here(), lambda line: None)
+
+
+def test_a_dry_run_tells_what_a_training_tells_once(monkeypatch):
+    oom = "WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of"
+    log = ["WARNING | bf16 | --bf16 is slow here: why", "an INFO", oom, oom]
+    log += [f"train_inner | epoch 001: 1 / 9 loss=3, num_updates={n}, lr=1" for n in (1, 2, 3)]
+    todo = SimpleNamespace(
+        name="x", save_dir=Path("run"), settings={}, summary=[], command=["fairseq-train"],
+        end={"max_update": 9, "max_epoch": 0},
+    )  # fmt: skip
+
+    def run(todo, command, jobs, log_file, on_line, planned):
+        for line in log:
+            on_line(line)
+        return 0
+
+    said = []
+    monkeypatch.setattr(launch, "_run", run)
+    launch.rehearse(todo, jobs.Jobs(), said.append)
+    assert said[:2] == ["--bf16 is slow here: why", SKIPPED]
+    assert said[2].startswith("time: ") and len(said) == 4
+    log[2:] = [oom] * 99
+    with pytest.raises(jobs.JobFailed, match="none of 43 batches fits into the GPU's memory: give"):
+        launch.rehearse(todo, jobs.Jobs(), said.append)
 
 
 def test_recordings_do_not_count_in_an_estimate():
