@@ -175,6 +175,7 @@ class _Rehearsal:
                 for (time, before), (later, number) in zip(times, times[1:])
             )
         limits = [int(todo.end["max_update"]), int(todo.end["max_epoch"]) * self.per_epoch]
+        limits.append(int(3600 * float(todo.end["stop_time_hours"]) / each))
         updates = min((limit for limit in limits if limit > 0), default=0)
         how = f"{each:.2g} s per update, measured over {last - first}"
         if not updates:

@@ -99,7 +99,7 @@ def test_a_dry_run_tells_what_a_training_tells_once(monkeypatch):
     log += [f"train_inner | epoch 001: 1 / 9 loss=3, num_updates={n}, lr=1" for n in (1, 2, 3)]
     todo = SimpleNamespace(
         name="x", save_dir=Path("run"), settings={}, summary=[], command=["fairseq-train"],
-        end={"max_update": 9, "max_epoch": 0},
+        end={"max_update": 9, "max_epoch": 0, "stop_time_hours": 0},
     )  # fmt: skip
 
     def run(todo, command, jobs, log_file, on_line, planned):
@@ -120,10 +120,12 @@ def test_a_dry_run_tells_what_a_training_tells_once(monkeypatch):
 def test_recordings_do_not_count_in_an_estimate():
     seen = launch._Rehearsal()
     seen.times = [(0.01 * update + update // 4, update) for update in range(1, 24)]
-    end = {"max_update": 1000, "max_epoch": 0}
+    end = {"max_update": 1000, "max_epoch": 0, "stop_time_hours": 0}
     recorded, eager = (SimpleNamespace(command=words, end=end) for words in (["--cuda-graphs"], []))
     assert "0.01 s per update, measured over 20" in seen.estimate(recorded)
     assert "0.26 s per update" in seen.estimate(eager)
+    recorded.end = end | {"stop_time_hours": 0.001}
+    assert re.match("time: about 4 s for 3(59|60) updates, ", seen.estimate(recorded))
 
 
 @pytest.mark.slow
