@@ -19,6 +19,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import one_training
 from fairseq_plugins.compat.checkpoints import unreadable
@@ -165,6 +166,24 @@ def resume_from_the_newest_intact_checkpoint() -> None:
             raise ConfigurationError(found.refusal)
         with _restoring(cfg, found.restore_file):
             return original(cfg, trainer, **kwargs)
+
+
+def remove_a_last_checkpoint_that_is_not_the_last() -> None:
+    """With --no-last-checkpoints, let a new checkpoint replace an earlier checkpoint_last.pt.
+
+    0.12.2 and ff keep it. A rerun would resume from it, and overwrite what came after it.
+    """
+
+    @around(Trainer, "save_checkpoint")
+    def save_checkpoint(
+        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        saved = original(self, filename, *args, **kwargs)
+        last = Path(filename).with_name(f"{LAST}{self.checkpoint_suffix}.pt")
+        stale = self.cfg.checkpoint.no_last_checkpoints and last != Path(filename)
+        if stale and self.should_save_checkpoint_on_current_rank:
+            last.unlink(missing_ok=True)
+        return saved
 
 
 @contextlib.contextmanager

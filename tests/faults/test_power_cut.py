@@ -102,6 +102,17 @@ def test_the_best_checkpoint_is_used_if_it_is_the_newest(words, expected, folder
     assert difference(load(folder), expected) == ""
 
 
+def test_no_older_checkpoint_last_is_used(words, expected, folder):
+    """As one of a training that had no --no-last-checkpoints, or was ended by SIGTERM."""
+    assert (folder / LAST).exists()
+    run = train([*words, "--no-last-checkpoints"], folder)
+    assert f"Loaded checkpoint {folder / LAST}" in run.output and not (folder / LAST).exists()
+    run = train(words, folder)
+    assert run.status == [0], run.output
+    assert "resuming from the newest intact one, checkpoint2.pt" in run.output
+    assert difference(load(folder, "checkpoint2.pt"), expected) == ""
+
+
 def test_all_processes_use_the_same_checkpoint(words, tmp_path):
     assert train(words, tmp_path / "whole", processes=2).status == [0, 0]
     folder = tmp_path / "killed"
