@@ -164,11 +164,15 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def written_whole(path: AnyPath, keep: bool = False) -> Iterator[IO[str]]:
-    """Open a text file for writing, as `replacing`; creates its folder."""
+def written_whole(path: AnyPath, keep: bool = False, errors: str = "strict") -> Iterator[IO[str]]:
+    """Open a text file for writing, as `replacing`; creates its folder.
+
+    With `errors="backslashreplace"` it may name paths that are not UTF-8.
+    """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, keep) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
-        yield file
+    with replacing(path, keep) as part:
+        with open(part, "w", encoding="utf-8", errors=errors, newline="\n") as file:
+            yield file
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -195,7 +199,7 @@ def open_to_append(path: AnyPath) -> IO[str]:
     Raises:
         OSError: the file cannot be written, or is a link or not a file.
     """
-    file = open(path, "a", encoding="utf-8", opener=without_links)
+    file = open(path, "a", encoding="utf-8", errors="backslashreplace", opener=without_links)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is not a file", str(path))

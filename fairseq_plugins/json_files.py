@@ -34,7 +34,10 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; several machines may write it at once."""
-    with written_whole(path) as file:
+    """Write a JSON file atomically; several machines may write it at once.
+
+    Paths that are not UTF-8 come back from `read_json` as they were.
+    """
+    with written_whole(path, errors="backslashreplace") as file:  # which JSON reads as "\\udcff"
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")

@@ -162,3 +162,9 @@ def test_columns_are_written_whole_or_not_at_all(tmp_path):
         write_columns(paths, [("e", "f"), ("g",)])
     assert [path.read_text() for path in paths] == ["a\nc\n", "b\nd\n"]
     assert len(list(tmp_path.rglob("*"))) == 3
+
+
+def test_a_log_takes_paths_that_are_not_utf_8(tmp_path):
+    with files.open_to_append(tmp_path / "log") as file:
+        file.write(os.fsdecode(b"d\xfcta"))
+    assert (tmp_path / "log").read_bytes() == b"d\\udcfcta"

@@ -1,5 +1,7 @@
 """JSON files: whole or not there."""
 
+import os
+
 import pytest
 
 from fairseq_plugins import json_files
@@ -13,5 +15,8 @@ def test_json_is_written_atomically(tmp_path):
     with pytest.raises(TypeError):
         json_files.write_json(path, {"a": object()})
     assert json_files.read_json(path) == {"a": 1}
+    path_of_data = os.fsdecode(b"d\xfcta")  # not UTF-8
+    json_files.write_json(path, {"data": path_of_data})
+    assert json_files.read_json(path) == {"data": path_of_data}
     path.write_text("{")
     assert json_files.read_json(path) is None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.files import write_lines
+from fairseq_plugins.files import written_whole
 from fairseq_plugins.preparation.cleaning import Limits
 
 NAME = "report.txt"
@@ -12,7 +12,8 @@ NAME = "report.txt"
 
 def write(folder: Path, lines: Iterable[str]) -> None:
     """Write the report of a folder."""
-    write_lines(folder / NAME, lines)
+    with written_whole(folder / NAME, errors="backslashreplace") as file:  # for names of files
+        file.writelines(line + "\n" for line in lines)
 
 
 def show(folder: Path, *more: str) -> None:

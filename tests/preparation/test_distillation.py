@@ -354,8 +354,8 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
 
 
 def test_a_folder_within_the_data_is_resumed(run, small, tmp_path, monkeypatch):
-    """Other settings do not remove what the teacher wrote."""
-    data = shutil.copytree(small, tmp_path / "data")
+    """Other settings do not remove what the teacher wrote; names need not be UTF-8."""
+    data = shutil.copytree(small, tmp_path / os.fsdecode(b"d\xfcta"))
     words = [data, run, "--out", data / "new"]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(distillation._Distillation, "_copy", mock.Mock(side_effect=KeyboardInterrupt))
