@@ -90,8 +90,9 @@ def folders(recipe: Path) -> list[Path]:
     Raises:
         ConfigurationError: the recipe cannot be read.
     """
-    task = str(read(recipe).get("task", ""))
-    own = FOLDER / task.split("_")[0]  # translation of translation_sampled
+    task = merge([recipe]).get("task", "translation")  # fairseq's default
+    word = task[-1].split("=")[-1] if isinstance(task, tuple) else str(task)
+    own = FOLDER / word.split("_")[0]  # translation of translation_sampled
     return [recipe.parent, own] if own.is_dir() else [recipe.parent]
 
 

@@ -307,6 +307,14 @@ def test_a_copy_of_a_recipe_is_the_same_anywhere(tmp_path, name):
     assert recipes.find("reduced_cpu", recipes.folders(copy)).parent.parent == folder
 
 
+@pytest.mark.parametrize("task", ["--task summarization", "--task=summarization", ""])
+def test_a_recipe_of_options_has_the_settings_of_its_task(tmp_path, task):
+    recipe = tmp_path / "recipe.args"
+    recipe.write_text(f"--arch transformer_ftc {task} --lr 1")
+    found = recipes.find("reduced_cpu", recipes.folders(recipe))
+    assert found.parent.parent.name == (task and "summarization" or "translation")
+
+
 def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatch):
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "good.yaml").write_text("model:\n  _name: transformer_ftc\n")
