@@ -4,6 +4,7 @@ import argparse
 import collections
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -198,7 +199,12 @@ def _remember(function: Callable[..., Any]) -> None:
 
 
 def belong_to_parent() -> None:
-    """Let this worker process ignore Ctrl-C, which its parent handles, and end with its parent."""
+    """Let this worker process ignore Ctrl-C, which its parent handles, and end with its parent.
+
+    It collects no garbage of its parent: what owns threads, such as onnxruntime's sessions, waits
+    for them when it goes, and a fork has none of them.
+    """
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler of the parent's command
     # otherwise a worker would outlive a killed parent and keep the folder locked

@@ -28,6 +28,7 @@ Checkpoint
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -55,6 +56,9 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.set_num_threads(1)
+# What earlier tests left may not end in a fork: onnxruntime's sessions would wait for threads that
+# are not there.
+os.register_at_fork(after_in_child=gc.freeze)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by whomever
 if sys.version_info >= (3, 14):  # a test may not import fairseq first

@@ -26,6 +26,32 @@ def _die(line):
     return line
 
 
+def test_workers_do_not_collect_what_their_parent_left(run_process):
+    """In a process without this test's own care for forks (conftest.py)."""
+    script = """
+import gc, os
+from fairseq_plugins import workers
+
+parent = os.getpid()
+
+class Garbage:
+    def __del__(self):
+        if os.getpid() != parent:
+            os._exit(3)
+
+def collect(line):
+    gc.collect()
+    return line
+
+gc.disable()
+it = Garbage()
+it.itself = it
+del it
+print(*workers.map_lines(collect, "abc", 2, "lines", show=False))
+"""
+    assert run_process([sys.executable, "-c", script]).stdout.strip() == "a b c"
+
+
 def test_a_killed_worker_ends_the_run():
     lines = (str(number) for number in range(5000))
     with pytest.raises(ConfigurationError, match=r"^one of 2 processes was killed \(test\)"):
