@@ -11,15 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError
 from fairseq_plugins.training import recorded_step
@@ -278,18 +279,12 @@ def launched_config(monkeypatch, meeting_point=None, **environment):
     """What becomes of fairseq's defaults in a process with these variables."""
     for name, value in environment.items():
         monkeypatch.setenv(name, str(value))
-    distributed = Namespace(
-        distributed_world_size=1, distributed_rank=0, device_id=0, distributed_no_spawn=False,
-        distributed_init_method=meeting_point, distributed_port=-1, distributed_backend="nccl",
-        ddp_backend="pytorch_ddp", pipeline_model_parallel=False,
-    )  # fmt: skip
+    cfg = OmegaConf.structured(FairseqConfig(model=None))
+    distributed = cfg.distributed_training
+    distributed.distributed_init_method = meeting_point
+    distributed.distributed_world_size = 1  # by default the number of GPUs
     seen = []
     monkeypatch.setattr(distributed_utils, "distributed_main", lambda *args: seen.append(args[0]))
-    cfg = Namespace(
-        common=Namespace(cpu=False, tpu=False),
-        checkpoint=Namespace(write_checkpoints_asynchronously=False),
-        distributed_training=distributed,
-    )
     distributed_utils.call_main(cfg, main=None)
     assert seen == [distributed.device_id]
     return distributed
