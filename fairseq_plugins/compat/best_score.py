@@ -17,10 +17,10 @@ SCORED_BY = "scored_by"  # in checkpoints, and of a trainer without validation
 # of tasks: the kind of BLEU; in checkpoints of earlier versions, which stored no more
 KIND_OF_BLEU = "bleu_of_valid"
 FAIRSEQ = "fairseq's own"
-# options that change a metric
+# options that change a metric, after --eval-
 OPTIONS = {
-    "bleu": ("args", "detok", "detok_args", "remove_bpe"),
-    "rouge": ("args", "remove_bpe", "stemmer", "unicode"),
+    "bleu": ("bleu_args", "bleu_detok", "bleu_detok_args", "bleu_remove_bpe", "tokenized_bleu"),
+    "rouge": ("rouge_args", "rouge_remove_bpe", "rouge_stemmer", "rouge_unicode"),
 }
 
 
@@ -35,7 +35,7 @@ def forget_scores_of_other_validations() -> None:
     def save_checkpoint(
         original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
     ) -> Any:
-        return original(self, filename, {**extra_state, SCORED_BY: _scored_by(self)})
+        return original(self, filename, {**extra_state, SCORED_BY: scored_by(self)})
 
     @around(Trainer, "load_checkpoint")
     def load_checkpoint(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def forget_scores_of_other_validations() -> None:
         of_bleu = {"BLEU of valid": describe(state.get(KIND_OF_BLEU, FAIRSEQ))}
         before = state.get(SCORED_BY, of_bleu)
         setattr(self, SCORED_BY, before)
-        now = _scored_by(self)
+        now = scored_by(self)
         other = [what for what in before if what in now and before[what] != now[what]]
         if other and "best" in state:
             del state["best"]
@@ -60,7 +60,7 @@ def describe(kind: str) -> str:
     return kind if kind == FAIRSEQ else f"{kind} of evaluate"
 
 
-def _scored_by(trainer: Trainer) -> dict[str, Any]:
+def scored_by(trainer: Trainer) -> dict[str, Any]:
     """What the score depends on, by names for messages; without validation, as it was."""
     cfg, task = trainer.cfg, trainer.task
     if cfg.dataset.disable_validation:
@@ -74,7 +74,7 @@ def _scored_by(trainer: Trainer) -> dict[str, Any]:
         )
     for metric, names in OPTIONS.items():
         if cfg.checkpoint.best_checkpoint_metric.startswith(metric):
-            options = [f"eval_{metric}_{name}" for name in names]
+            options = [f"eval_{name}" for name in names]
             found |= {flag(option): getattr(task.cfg, option, None) for option in options}
     if cfg.checkpoint.best_checkpoint_metric == "bleu":
         found["BLEU of valid"] = describe(getattr(task, KIND_OF_BLEU, FAIRSEQ))

@@ -1,9 +1,11 @@
 """A best score counts only for validations like its own."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from fairseq_plugins.compat.best_score import SCORED_BY
+from fairseq_plugins.compat.best_score import SCORED_BY, scored_by
 
 BLEU = [
     "--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--eval-bleu-remove-bpe",
@@ -64,3 +66,33 @@ def test_it_is_forgotten_when_the_validation_text_changes(
         words = [*train_args, "--save-dir", tmp_path / "run", "--max-epoch", valid - 5]
         said = run_train(data, *words).output
     assert "size of valid was 6 sentences" in said and "is forgotten" in said
+
+
+def validated(metric="loss", maximize=False, data=(), **options):
+    """A trainer, as far as its validation goes."""
+    options = {f"eval_{name}": value for name, value in options.items()}
+    cfg = SimpleNamespace(
+        dataset=SimpleNamespace(
+            valid_subset="valid", max_valid_steps=None, disable_validation=False
+        ),
+        checkpoint=SimpleNamespace(
+            best_checkpoint_metric=metric, maximize_best_checkpoint_metric=maximize
+        ),
+    )
+    task = SimpleNamespace(datasets={"valid": data}, cfg=SimpleNamespace(**options))
+    return SimpleNamespace(cfg=cfg, task=task)
+
+
+@pytest.mark.parametrize(
+    "before, now, option",
+    [
+        (
+            {"metric": "bleu", "tokenized_bleu": False},
+            {"metric": "bleu", "tokenized_bleu": True},
+            "--eval-tokenized-bleu",
+        ),
+    ],
+)
+def test_options_that_change_the_score(before, now, option):
+    before, now = scored_by(validated(**before)), scored_by(validated(**now))
+    assert [name for name in before if before[name] != now[name]] == [option]
