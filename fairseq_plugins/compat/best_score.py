@@ -67,6 +67,8 @@ def scored_by(trainer: Trainer) -> dict[str, Any]:
         return getattr(trainer, SCORED_BY, {})
     subsets = cfg.dataset.valid_subset
     found = {"--valid-subset": subsets, "--max-valid-steps": cfg.dataset.max_valid_steps}
+    for option in ("best_checkpoint_metric", "maximize_best_checkpoint_metric"):
+        found[flag(option)] = getattr(cfg.checkpoint, option)
     for subset in subsets.split(","):
         sizes = getattr(task.datasets.get(subset), "sizes", ())
         found[f"the size of {subset}"] = (

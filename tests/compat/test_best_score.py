@@ -91,6 +91,8 @@ def validated(metric="loss", maximize=False, data=(), **options):
             {"metric": "bleu", "tokenized_bleu": True},
             "--eval-tokenized-bleu",
         ),
+        ({}, {"metric": "ppl"}, "--best-checkpoint-metric"),
+        ({}, {"maximize": True}, "--maximize-best-checkpoint-metric"),
     ],
 )
 def test_options_that_change_the_score(before, now, option):
