@@ -8,7 +8,7 @@ import numpy as np
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.compat.resuming import EARLY_STOPPING
+from fairseq_plugins.compat.resuming import EARLY_STOPPING, Plateau
 from fairseq_plugins.errors import flag
 
 logger = logging.getLogger(__name__)
@@ -27,8 +27,9 @@ OPTIONS = {
 def forget_scores_of_other_validations() -> None:
     """Forget the best score when a training resumes with other validation data, search or metric.
 
-    fairseq compares later scores with it: `checkpoint_best.pt` may never be written again, and
-    --patience end the training.
+    fairseq compares later scores with it: `checkpoint_best.pt` may never be written again,
+    --patience end the training, and reduce_lr_on_plateau lower the learning rate. The files of
+    --keep-best-checkpoints stay, and are compared by the scores in their names.
     """
 
     @around(Trainer, "save_checkpoint")
@@ -50,6 +51,9 @@ def forget_scores_of_other_validations() -> None:
         if other and "best" in state:
             del state["best"]
             state.pop(EARLY_STOPPING, None)
+            state["val_loss"] = None  # `remember_validations` would give it to the scheduler
+            if isinstance(self.lr_scheduler, Plateau):
+                self.lr_scheduler.lr_scheduler._reset()
             changes = [f"{what} was {before[what]} and is now {now[what]}" for what in other]
             logger.info(f"{'; '.join(changes)}: the best value so far is forgotten")
         return state
