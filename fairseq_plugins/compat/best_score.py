@@ -74,10 +74,9 @@ def scored_by(trainer: Trainer) -> dict[str, Any]:
     for option in ("best_checkpoint_metric", "maximize_best_checkpoint_metric"):
         found[flag(option)] = getattr(cfg.checkpoint, option)
     for subset in subsets.split(","):
-        sizes = getattr(task.datasets.get(subset), "sizes", ())
-        found[f"the size of {subset}"] = (
-            f"{len(sizes):,} sentences of {int(np.sum(sizes)):,} tokens"
-        )
+        data = task.datasets.get(subset, ())
+        tokens = int(np.sum(getattr(data, "sizes", ())))
+        found[f"the size of {subset}"] = f"{len(data):,} sentences of {tokens:,} tokens"
     for metric, names in OPTIONS.items():
         if cfg.checkpoint.best_checkpoint_metric.startswith(metric):
             options = [f"eval_{name}" for name in names]

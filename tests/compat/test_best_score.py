@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.data import ListDataset, NestedDictionaryDataset
 
 from fairseq_plugins.compat.best_score import SCORED_BY, scored_by
 
@@ -107,3 +108,9 @@ def validated(metric="loss", maximize=False, data=(), **options):
 def test_options_that_change_the_score(before, now, option):
     before, now = scored_by(validated(**before)), scored_by(validated(**now))
     assert [name for name in before if before[name] != now[name]] == [option]
+
+
+def test_the_sizes_of_nested_data_are_a_list_of_one_array():
+    texts = ListDataset([[5, 6]] * 3, [2, 2, 2])
+    nested = NestedDictionaryDataset({"id": texts}, sizes=[texts.sizes])
+    assert scored_by(validated(data=nested))["the size of valid"] == "3 sentences of 6 tokens"
