@@ -93,8 +93,8 @@ def parse_as(
     for action in parser._actions:
         if action.dest in off and action.nargs != 0:
             raise ConfigurationError(
-                f"{flag(action.dest)} is false in the recipe or a --settings file (YAML reads no "
-                "and off so, too), but takes a value: write 0, 'no' in quotes, or null for none"
+                f"{flag(action.dest)} is false in the recipe or a --settings file (YAML also reads "
+                "no and off as false), but takes a value: write 0, 'no' in quotes, or null for none"
             )
     return given
 
