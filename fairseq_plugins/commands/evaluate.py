@@ -134,15 +134,17 @@ def main(argv: Sequence[str]) -> int:
             )
     system = evaluate(request, jobs, _say, opened)
     lines = [*system.test.examples(system.text, args.examples), *system.lines()]
-    if args.compare is not None:
-        baseline = evaluate(other, jobs, _say, against)
-        found = system.test.compare(system.text, baseline.text, SAMPLES)
-        name = f"against-{_name(args.compare, args.run)}.json"
-        result = {"data": str(args.data), "baseline": baseline.name, "scores": found}
-        write_json(system.folder / name, result)
-        lines += [*baseline.lines(), *_differences(system.name, baseline.name, found)]
-        lines += [f"written: {system.folder}/scores.json, {name}"]
-    print("\n".join(lines))  # last, as the reader may go away, such as head
+    try:
+        if args.compare is not None:
+            baseline = evaluate(other, jobs, _say, against)
+            found = system.test.compare(system.text, baseline.text, SAMPLES)
+            name = f"against-{_name(args.compare, args.run)}.json"
+            result = {"data": str(args.data), "baseline": baseline.name, "scores": found}
+            write_json(system.folder / name, result)
+            lines += [*baseline.lines(), *_differences(system.name, baseline.name, found)]
+            lines += [f"written: {system.folder}/scores.json, {name}"]
+    finally:  # also if the baseline fails
+        print("\n".join(lines))  # last, as the reader may go away, such as head
     name = "BLEU" if "BLEU" in system.scores else next(iter(system.scores))
     if args.at_least is not None and system.scores[name]["score"] < args.at_least:
         reached = system.scores[name]["score"]

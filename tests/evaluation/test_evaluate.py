@@ -344,6 +344,16 @@ def test_a_comparison_is_stored_before_the_reader_goes_away(
     assert list(fresh_run.rglob("against-other.json"))
 
 
+def test_scores_are_printed_if_the_baseline_fails(data, fresh_run, tmp_path, translations, capsys):
+    other = shutil.copytree(fresh_run, tmp_path / "other")
+    call(data, fresh_run)
+    scores = capsys.readouterr().out
+    translations.pieces = ["a", "b"]
+    with pytest.raises(ConfigurationError, match="generate.log has 2 of 18 sentences"):
+        call(data, fresh_run, "--compare", other)
+    assert capsys.readouterr().out == scores
+
+
 def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translations, capsys):
     others = [shutil.copytree(str(fresh_run), str(tmp_path / name)) for name in "bc"]
     call(data, fresh_run, "--last", 2)
