@@ -171,7 +171,8 @@ def resume_from_the_newest_intact_checkpoint() -> None:
 def remove_a_last_checkpoint_that_is_not_the_last() -> None:
     """With --no-last-checkpoints, let a new checkpoint replace an earlier checkpoint_last.pt.
 
-    0.12.2 and ff keep it. A rerun would resume from it, and overwrite what came after it.
+    fairseq keeps it. A rerun would resume from it, and overwrite what came after it. With
+    --write-checkpoints-asynchronously it stays, as the new one may not be written yet.
     """
 
     @around(Trainer, "save_checkpoint")
@@ -180,8 +181,9 @@ def remove_a_last_checkpoint_that_is_not_the_last() -> None:
     ) -> Any:
         saved = original(self, filename, *args, **kwargs)
         last = Path(filename).with_name(f"{LAST}{self.checkpoint_suffix}.pt")
-        stale = self.cfg.checkpoint.no_last_checkpoints and last != Path(filename)
-        if stale and self.should_save_checkpoint_on_current_rank:
+        cfg = self.cfg.checkpoint
+        stale = cfg.no_last_checkpoints and not cfg.write_checkpoints_asynchronously
+        if stale and last != Path(filename) and self.should_save_checkpoint_on_current_rank:
             last.unlink(missing_ok=True)
         return saved
 

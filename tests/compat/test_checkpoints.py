@@ -15,6 +15,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import checkpoints
@@ -219,3 +220,23 @@ def test_interrupted_copy_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     assert PathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == source.read_bytes()
     assert sorted(os.listdir(str(tmp_path))) == ["checkpoint1.pt", "checkpoint_last.pt"]
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+def test_an_old_checkpoint_last_goes_when_the_new_one_is_written(
+    asynchronously, tmp_path, monkeypatch
+):
+    """With --no-last-checkpoints, a rerun would resume from it."""
+    last = tmp_path / "checkpoint_last.pt"
+    last.touch()
+    options = SimpleNamespace(
+        no_last_checkpoints=True, write_checkpoints_asynchronously=asynchronously
+    )
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(checkpoint=options, dataset=SimpleNamespace(disable_validation=True)),
+        task=None, checkpoint_suffix="", should_save_checkpoint_on_current_rank=True,
+        state_dict=lambda: {"extra_state": {}},
+    )  # fmt: skip
+    monkeypatch.setattr(checkpoint_utils, "torch_persistent_save", lambda *args, **kwargs: None)
+    Trainer.save_checkpoint(trainer, str(tmp_path / "checkpoint1.pt"), {})
+    assert last.exists() == asynchronously
