@@ -47,7 +47,7 @@ class _DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         if sys.platform != "linux":
             return super().__iter__()
-        # workers inherit it, so that no signal comes before they wait for it
+        # forked workers inherit it, so that no signal comes before they wait for it
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             return super().__iter__()
@@ -57,13 +57,15 @@ class _DataLoader(torch.utils.data.DataLoader):
 
 def _begin(own: Callable[[int], None] | None, training: int, worker: int) -> None:
     """Begin the work of a worker of the training with this process id."""
-    threading.Thread(target=_wait_for_the_end, args=(training,), daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # a new interpreter takes it
+    wait = (training, os.getppid())
+    threading.Thread(target=_wait_for_the_end, args=wait, daemon=True).start()
     if own is not None:
         own(worker)
 
 
-def _wait_for_the_end(training: int) -> None:
-    """End this process at a SIGTERM from its training, or when the training is gone."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training == os.getppid():
+def _wait_for_the_end(training: int, parent: int) -> None:
+    """End this process at a SIGTERM from its training, or when its parent is gone."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training and os.getppid() == parent:
         pass
     os._exit(0)

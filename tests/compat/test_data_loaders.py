@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import subprocess
 
 import pytest
 from fairseq.data import FairseqDataset, iterators
@@ -39,3 +40,15 @@ def test_a_choice_of_the_user_counts(monkeypatch):
     monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", chosen)
     loader = iterators.torch.utils.data.DataLoader(Parents(), num_workers=1)
     assert loader.multiprocessing_context is None  # it asks Python for the one that was chosen
+
+
+def test_workers_that_are_started_anew_ignore_the_sigterm_of_others():
+    """As of a scheduler, which signals all processes of a job."""
+    loader = iterators.torch.utils.data.DataLoader(
+        Parents(), num_workers=1, multiprocessing_context="forkserver"
+    )
+    iterator = iter(loader)
+    next(iterator)
+    (worker,) = iterator._workers
+    subprocess.run(["sh", "-c", f"kill -TERM {worker.pid}"], check=True)
+    assert len(list(iterator)) == 3
