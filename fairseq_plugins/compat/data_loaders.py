@@ -50,9 +50,12 @@ class _DataLoader(torch.utils.data.DataLoader):
         # forked workers inherit it, so that no signal comes before they wait for it
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
-            return super().__iter__()
+            iterator = super().__iter__()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for worker in getattr(iterator, "_workers", ()):
+            worker.terminate = worker.kill  # torch waits 5 s before; one may hold Python's lock
+        return iterator
 
 
 def _begin(own: Callable[[int], None] | None, training: int, worker: int) -> None:

@@ -1,7 +1,9 @@
 """How the processes of data loaders are started."""
 
+import ctypes
 import multiprocessing
 import os
+import signal
 import subprocess
 
 import pytest
@@ -52,3 +54,23 @@ def test_workers_that_are_started_anew_ignore_the_sigterm_of_others():
     (worker,) = iterator._workers
     subprocess.run(["sh", "-c", f"kill -TERM {worker.pid}"], check=True)
     assert len(list(iterator)) == 3
+
+
+class Stuck(Parents):
+    """Writes to a pipe, and holds Python's lock for a minute."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def __getitem__(self, index):
+        os.write(self.pipe, b"x")
+        ctypes.PyDLL(None).sleep(60)
+
+
+def test_a_worker_that_hangs_is_killed(monkeypatch):
+    monkeypatch.setattr(iterators.torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 1.0)
+    ours, theirs = os.pipe()
+    iterator = iter(iterators.torch.utils.data.DataLoader(Stuck(theirs), num_workers=1))
+    os.read(ours, 1)
+    iterator._shutdown_workers()
+    assert iterator._workers[0].exitcode == -signal.SIGKILL
