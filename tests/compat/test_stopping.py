@@ -255,14 +255,19 @@ def test_it_saves_when_the_signal_also_reaches_its_data_loaders(
     """Schedulers signal all processes of a job; a dead loader would break the update off."""
 
     def signalled(original, *args, **kwargs):
-        if multiprocessing.current_process().daemon:  # a worker; as a scheduler, not from it
-            command = f"kill -TERM -{os.getpgrp()}"
-            subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
+        with told:
+            first = multiprocessing.current_process().daemon and not sent.is_set()  # a worker
+            if first:  # a second signal might come when all is saved, and end the rest
+                sent.set()
+                command = f"kill -TERM -{os.getpgrp()}"  # as a scheduler, not from the worker
+                subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
         return original(*args, **kwargs)
 
     def train():
         os.setsid()
         run_train(*words)
+
+    told, sent = multiprocessing.Lock(), multiprocessing.Event()
 
     place = {
         "a worker begins": (torch.utils.data._utils.worker, "_worker_loop"),
