@@ -7,7 +7,9 @@ beside the recipe, or else the package's of that name. The package's recipes are
 """
 
 import contextlib
+import datetime
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -31,6 +33,30 @@ ALIASES = {
     "combine_val": "combine_valid_subsets", "nval": "max_valid_steps", "local_rank": "device_id",
     "save_async": "write_checkpoints_asynchronously",
 }  # fmt: skip
+LARGEST = 100_000  # characters of a YAML file, with each alias counted as what it stands for
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Rejects files that are larger than `LARGEST` once their aliases (``*name``) are replaced."""
+
+    def __init__(self, stream: str):
+        super().__init__(stream)
+        self._sizes: dict[int, int] = {}  # of nodes, by their id
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        node: Any = super().compose_node(parent, index)
+        if id(node) not in self._sizes:  # not an alias, or an alias within what it stands for
+            value = node.value
+            if isinstance(node, yaml.MappingNode):
+                value = [part for pair in value for part in pair]
+            parts = map(self._size, value) if isinstance(value, list) else [len(value)]
+            self._sizes[id(node)] = 1 + sum(parts)
+        if self._size(node) > LARGEST:
+            raise yaml.YAMLError(f"it has more than {LARGEST:,} characters, aliases included")
+        return node
+
+    def _size(self, node: Any) -> int:
+        return self._sizes[id(node)]
 
 
 def names() -> list[str]:
@@ -49,12 +75,12 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
         ConfigurationError: it does not exist.
     """
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):  # also false for a name that no file can have
         return path
     found = _look_up(name, beside) if path.name == str(name) else None
     if found is not None:
         return found
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigurationError(
             f"{name} is a folder: give a recipe or settings, such as transformer_ftc"
         )
@@ -73,7 +99,7 @@ def _look_up(name: Any, beside: Sequence[Path]) -> Path | None:
     """The YAML file of a name in `beside` or in the package, or None."""
     for folder in _places(beside):
         found = folder / f"{name}.yaml"
-        if found.is_file():
+        if os.path.isfile(found):
             return found
     return None
 
@@ -111,9 +137,10 @@ def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
     if path in of:
         raise ConfigurationError(f"{path} is among its own defaults: remove it there")
     try:
-        groups: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        groups: Any = yaml.load(path.read_text(encoding="utf-8"), _BoundedLoader) or {}
+    except Exception as error:  # also those of int, float and datetime, which PyYAML calls
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
     if not isinstance(groups, dict) or not isinstance(groups.get("defaults", []), list):
         raise ConfigurationError(f"{path}: give groups of options, such as 'optimization:'")
     options: dict[str, Any] = {}
@@ -130,6 +157,7 @@ def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise ConfigurationError(f"{path}: {group} is not a group of options")
         for name, value in values.items():
+            _check_value(f"{path}: {group}.{name}", value)
             option = CHOICES.get(str(group), str(group)) if name == "_name" else str(name)
             if options.get(option, value) != value:
                 raise ConfigurationError(
@@ -137,6 +165,16 @@ def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
                 )
             options[option] = value
     return options
+
+
+def _check_value(name: str, value: Any) -> None:
+    """Raise a ConfigurationError unless this is a scalar, or a list of scalars, in YAML."""
+    for item in value if isinstance(value, list) else [value]:
+        plain = item is None or isinstance(item, (str, int, float, datetime.date))
+        if not plain or (isinstance(item, int) and item.bit_length() > 64):
+            raise ConfigurationError(
+                f"{name} is neither text, a number of at most 64 bits, nor a list of these"
+            )
 
 
 def words(options: dict[str, Any]) -> list[str]:

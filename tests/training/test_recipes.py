@@ -1,5 +1,6 @@
 """The recipes: what each resolves to, by the command line and by hydra, and bad files."""
 
+import itertools
 import json
 from argparse import ArgumentParser
 from pathlib import Path
@@ -257,6 +258,16 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
         settings.parse(["data", "--arch", "transformer", *recipes.arguments([tmp_path / "c.args"])])
 
 
+def nested(collection):
+    """YAML of nine aliases to nine aliases, and so on."""
+    names = "abcdefghi"
+    lines = [
+        f"  {name}: &{name} " + collection.format(",".join(["*" + inner] * 9))
+        for inner, name in itertools.pairwise(names)
+    ]
+    return "\n".join(["common:", "  a: &a {x: 1}", *lines])
+
+
 @pytest.mark.parametrize(
     "file, text, message",
     [
@@ -274,6 +285,17 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
             "defaults: [other]\noptimization: {max_epoch: 15}",
             "some.yaml: optimization.max_epoch is 15 here and 12 in its defaults",
         ),
+        ("some.yaml", "a: {b: 2001-99-99}", "some.yaml cannot be read: month must be"),
+        ("some.yaml", "a: {b: !!bool c}", "some.yaml cannot be read"),
+        ("some.yaml", "a: {b: !!timestamp c}", "some.yaml cannot be read"),
+        ("some.yaml", f"a: {{b: {'9' * 5000}}}", "some.yaml cannot be read: .*digits"),
+        ("some.yaml", f"a: {{b: 0x{'9' * 5000}}}", "some.yaml: a.b is neither text, a number of"),
+        ("some.yaml", "[" * 3000, "some.yaml cannot be read"),
+        ("some.yaml", "a: {b: [[1]]}", "some.yaml: a.b is neither text, a number of"),
+        ("some.yaml", "a: {b: &b [*b]}", "some.yaml: a.b is neither text, a number of"),
+        ("some.yaml", nested("[{}]"), "more than 100,000 characters, aliases included"),
+        ("some.yaml", nested("{{<<: [{}]}}"), "more than 100,000 characters, aliases included"),
+        ("some.yaml", f"defaults: [{'a' * 5000}]", "some.yaml: its default 'a+' is neither"),
         ("some.yaml", "defaults: [circle]", "some.yaml is among its own defaults: remove it"),
     ],
 )
