@@ -1,1 +1,1 @@
-__version__ = "0.2.0.dev0"  # until 0.2.0 is released, see CHANGELOG.md
+__version__ = "1.0.0.dev0"  # until 1.0.0 is released, see CHANGELOG.md
