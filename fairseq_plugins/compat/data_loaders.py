@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ def start_data_loaders() -> None:
 
     Only their training ends workers with SIGTERM (on Linux). A scheduler signals all processes of a
     job; without workers the training would fail before it saves its state (`stopping`).
+
+    Each worker would leave a folder with a socket in TMPDIR, because torch kills it. All use the
+    folder of their training, which Python removes when the training ends.
     """
     utilities = Overlay(torch.utils)
     overlay(iterators, "torch", utils=utilities)
@@ -47,6 +51,8 @@ class _DataLoader(torch.utils.data.DataLoader):
     def __iter__(self) -> Any:
         if sys.platform != "linux":
             return super().__iter__()
+        if self.num_workers > 0:
+            multiprocessing.util.get_temp_dir()  # forked workers inherit it
         # forked workers inherit it, so that no signal comes before they wait for it
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:

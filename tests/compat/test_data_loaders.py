@@ -5,8 +5,11 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
+import torch
 from fairseq.data import FairseqDataset, iterators
 
 from fairseq_plugins import compat
@@ -54,6 +57,22 @@ def test_workers_that_are_started_anew_ignore_the_sigterm_of_others():
     (worker,) = iterator._workers
     subprocess.run(["sh", "-c", f"kill -TERM {worker.pid}"], check=True)
     assert len(list(iterator)) == 3
+
+
+class Tensors(Parents):
+    """Its workers send tensors, whose memory they share over a socket."""
+
+    def __getitem__(self, index):
+        return torch.ones(3)
+
+
+def test_workers_leave_no_sockets(tmp_path, monkeypatch):
+    """Theirs are in the folder of this process, which Python removes at its end."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delitem(multiprocessing.current_process()._config, "tempdir", raising=False)
+    for _ in range(2):
+        assert len(list(iterators.torch.utils.data.DataLoader(Tensors(), num_workers=2))) == 4
+    assert list(tmp_path.glob("pymp-*")) == [Path(multiprocessing.util.get_temp_dir())]
 
 
 class Stuck(Parents):
