@@ -5,8 +5,10 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import io
 import itertools
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,8 +22,15 @@ T = TypeVar("T")
 
 LONGEST_LINE = 1 << 24  # bytes per line of a user's file; longer lines are never held in memory
 BLOCK = 1 << 20
-UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 PART = ".part"  # suffix of unfinished files and folders
+MOST_LINKS = 40  # that lead to a file, as in Linux
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
+# how other files than UTF-8 texts begin; UTF-32's mark begins as UTF-16's does
+NOT_TEXT = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+    b"\x1f\x8b": "gzip", b"BZh91AY&SY": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd",
+}  # fmt: skip
 
 
 def digest(path: AnyPath, algorithm: str = "sha256") -> str:
@@ -41,17 +50,15 @@ def raw_lines(file: IO[bytes], name: str) -> Iterator[bytes | None]:
     """The lines of an open binary file without line feeds; None for a line over `LONGEST_LINE`.
 
     Raises:
-        ConfigurationError: carriage returns end all lines, or the file begins with UTF-16's
-            byte-order mark; the message calls the file `name`.
+        ConfigurationError: carriage returns end all lines, or the file is compressed or begins
+            with a byte-order mark of UTF-16 or UTF-32; the message calls the file `name`.
     """
     for number in itertools.count(1):
         line = file.readline(LONGEST_LINE + 1)
         if not line:
             return
-        if number == 1 and line.startswith(UTF16):
-            raise ConfigurationError(
-                f"{name} is in UTF-16: convert it, for example with iconv -f utf-16 -t utf-8"
-            )
+        if number == 1:
+            _check_encoding(line, name)
         end, fits = line, line.endswith(b"\n") or len(line) <= LONGEST_LINE
         while not fits and end and not end.endswith(b"\n"):
             end = file.readline(BLOCK)
@@ -84,6 +91,7 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open binary file; error messages call it `name`."""
     for number, line in enumerate(file, 1):
         if number == 1:
+            _check_encoding(line, name)
             _check_line_ends(line, name)
         yield decode(line.rstrip(b"\n"), name, number)
 
@@ -146,20 +154,23 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
     """A new, empty file beside `path`, for the block; it is renamed to `path` at the end.
 
     It is flushed to disk first. After an error it is removed, or kept with a message if `keep`. Its
-    name is new, so no other process or link can interfere.
+    name is new, so no other process or link can interfere. The error of a full disk names `path`.
     """
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PART}")
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield part
         flush_to_disk(part)
         os.replace(part, path)
-    except BaseException:
-        if keep and part.stat().st_size > 0:
+    except BaseException as error:
+        if isinstance(error, OSError) and (error.filename == str(part) or error.errno in FULL):
+            error.filename = str(path)
+        if keep and part.exists() and part.stat().st_size > 0:
             print(f"the unfinished output is in {part}", file=sys.stderr)
         else:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
         raise
 
 
@@ -167,19 +178,52 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
 def written_whole(path: AnyPath, keep: bool = False, errors: str = "strict") -> Iterator[IO[str]]:
     """Open a text file for writing, as `replacing`; creates its folder.
 
-    With `errors="backslashreplace"` it may name paths that are not UTF-8.
+    What no rename may replace, such as a pipe, a device or standard output, is written directly.
+    With `errors="backslashreplace"` the text may name paths that are not UTF-8.
     """
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, keep) as part:
-        with open(part, "w", encoding="utf-8", errors=errors, newline="\n") as file:
-            yield file
+    with contextlib.ExitStack() as stack:
+        file: Any = _open_in_place(path)
+        if file is None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            file = open(stack.enter_context(replacing(path, keep)), "wb")
+        with io.TextIOWrapper(file, encoding="utf-8", errors=errors, newline="\n") as text:
+            yield text
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file as `replacing`; creates its folder."""
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a file as `written_whole` does."""
+    file = _open_in_place(path)
+    if file is not None:
+        with file:
+            file.write(content)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_bytes(content)
+
+
+def _open_in_place(path: AnyPath) -> IO[bytes] | None:
+    """Open what no rename may replace, to write; None for a regular file and for a new name."""
+    number = _descriptor(path)
+    if number is not None:
+        return open(os.dup(number), "wb")  # it continues where the file is, as after >>
+    return open(path, "wb") if os.path.exists(path) and not os.path.isfile(path) else None
+
+
+def _descriptor(path: AnyPath) -> int | None:
+    """The open file of this process that a path names, such as 1 for /dev/stdout; else None.
+
+    Its link leads on to the file itself, perhaps one to which a shell appends.
+    """
+    here = Path(path)
+    for _ in range(MOST_LINKS):
+        here = Path(os.path.realpath(here.parent), here.name)
+        if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd", str(here.parent)):
+            return int(here.name) if here.name.isdigit() else None
+        if not here.is_symlink():
+            break
+        here = here.parent / os.readlink(here)
+    return None
 
 
 def copy(source: Path, path: Path) -> None:
@@ -206,20 +250,32 @@ def open_to_append(path: AnyPath) -> IO[str]:
     return file
 
 
-def output_file(option: str, path: Path, instead: str = "") -> Path:
-    """The file that an option names, for `replacing`; for a link, the file that it leads to.
+def output_file(option: str, path: Path) -> Path:
+    """The file that an option names, for `written_whole`; for a link, the file that it leads to.
 
     Raises:
-        ConfigurationError: it is a folder, a device or a pipe; the message ends with `instead`.
+        ConfigurationError: it is a folder, or cannot be written.
     """
-    if path.exists() and not path.is_file():
-        raise ConfigurationError(f"{option} {path} is not a file: give a file{instead}")
-    return path.resolve()
+    try:
+        kind = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        kind = stat.S_IFREG
+    except OSError as error:  # such as links in a circle
+        raise ConfigurationError(
+            f"{option} {path} cannot be written: {error.strerror}: give another file"
+        ) from None
+    if stat.S_ISDIR(kind):
+        raise ConfigurationError(f"{option} {path} is a folder: give a file")
+    if not stat.S_ISREG(kind) or _descriptor(path) is not None:
+        return path
+    file = Path(os.path.realpath(path))
+    check_can_hold(f"the folder of {option}", file.parent)
+    return file
 
 
 def check_can_hold(option: str, folder: Path) -> None:
     """Raise a ConfigurationError unless this is a folder that can be written, or can become one."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    there = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
     if not (there.is_dir() and os.access(there, os.W_OK)):
         raise ConfigurationError(
             f"{option} {folder}: {there} is not a folder that you can write to: choose another"
@@ -315,21 +371,28 @@ def decode(line: bytes, name: str, number: int) -> str:
         text = line.decode("utf-8")
         return text[1:] if number == 1 and text.startswith("\ufeff") else text
     except UnicodeDecodeError as error:
-        was = "utf-16" if _is_utf16(line) else "latin1"
+        if number == 1:
+            _check_encoding(line, name)
+        was = "utf-16" if b"\0" in line else "latin1"
         raise ConfigurationError(
             f"{name}, line {number}: byte 0x{line[error.start]:02x} at column {error.start + 1} is "
             f"not UTF-8: convert the text, for example with iconv -f {was} -t utf-8"
         ) from None
 
 
-def _is_utf16(line: bytes) -> bool:
-    """Whether it has zero bytes, or begins with a byte-order mark of UTF-16."""
-    return b"\0" in line or line.startswith(UTF16)
+def _check_encoding(first: bytes, name: str) -> None:
+    """Raise a ConfigurationError if the first line shows that a file is no UTF-8 text."""
+    for mark, kind in NOT_TEXT.items():
+        if first.startswith(mark):
+            how = f"iconv -f {kind} -t utf-8" if kind.startswith("utf") else f"{kind} -dc"
+            raise ConfigurationError(
+                f"{name} is in {kind.upper()}: convert it, for example with {how}"
+            )
 
 
 def _check_line_ends(first: bytes, name: str) -> None:
     """Refuse a text whose first line is all of it and has carriage returns, as on old Macs."""
-    if not first.endswith(b"\n") and b"\r" in first.strip(b"\r") and not _is_utf16(first):
+    if not first.endswith(b"\n") and b"\r" in first.strip(b"\r") and b"\0" not in first:
         raise ConfigurationError(
             f"{name} has carriage returns (CR) but no line feeds (LF), so it is one line: convert "
             "it, for example with tr '\\r' '\\n'"

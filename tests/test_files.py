@@ -1,6 +1,10 @@
 """Text files: what a line is, and what is refused."""
 
+import importlib
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +26,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
         files.decode(b"\xef\xbb\xbfab\xff", "text", 1)
     with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
         files.decode("eins".encode("utf-16"), "text", 1)
+    with pytest.raises(ConfigurationError, match="is in UTF-32: .* iconv -f utf-32 -t utf-8"):
+        files.decode("eins".encode("utf-32"), "text", 1)
     with pytest.raises(ConfigurationError, match="iconv -f utf-16 -t utf-8"):
         files.decode("f\u00fcnf".encode("utf-16-le"), "text", 2)
     # Chinese has no zero bytes, but some with the value of a carriage return
@@ -40,6 +46,43 @@ def test_a_file_in_utf_16_is_refused_as_a_whole(tmp_path, end):
     )
     with pytest.raises(ConfigurationError, match=message):
         list(documents.line_items("train", tmp_path / "text"))
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])
+def test_a_compressed_file_is_named_as_such(name, tmp_path):
+    (tmp_path / "text").write_bytes(importlib.import_module(name).compress(b"eins\n"))
+    with pytest.raises(ConfigurationError, match="/text is in (GZIP|BZIP2|XZ): .* -dc$"):
+        list(read_input(tmp_path / "text"))
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_is_continued_and_never_replaced(path, tmp_path):
+    """As with `>> log`: the shell and the program share one position in the file."""
+    (tmp_path / "log").write_text("yesterday\n")
+    code = (
+        "import sys; from pathlib import Path; from fairseq_plugins import files\n"
+        "path = files.output_file('--output', Path(sys.argv[1]))\n"
+        "with files.written_whole(path, keep=True) as file: file.write('text\\n')\n"
+        "files.write_bytes(path, b'bytes\\n')\n"
+    )
+    program = f"'{sys.executable}' -S -c \"{code}\" {path}"
+    for redirect in (">>", ">"):
+        words = ["sh", "-c", f"{{ echo before; {program}; echo after; }} {redirect} log"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True)
+        written = "before\ntext\nbytes\nafter\n"
+        assert (tmp_path / "log").read_text() == "yesterday\n" * (redirect == ">>") + written
+    assert os.listdir(tmp_path) == ["log"]
+
+
+def test_a_pipe_is_written_as_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    path = files.output_file("--output", tmp_path / "pipe")
+    with files.written_whole(path) as file:
+        file.write("text\n")
+    assert os.read(reader, 99) == b"text\n" and path.is_fifo()
+    os.close(reader)
 
 
 def test_lines_have_a_limit(tmp_path, monkeypatch):

@@ -16,7 +16,6 @@ from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
-    check_can_hold,
     count_lines_of,
     decode,
     in_groups,
@@ -112,7 +111,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     """Options to read and write files instead of the standard streams."""
     add_path(parser, "--input", "FILE", "text to read (default: standard input)")
     add_path(
-        parser, "--output", "FILE", "where to write, under a temporary name until complete "
+        parser, "--output", "FILE", "where to write; a file has a temporary name until complete "
         "(default: standard output)",
     )  # fmt: skip
 
@@ -128,9 +127,7 @@ def check_files(args: argparse.Namespace) -> None:
         if not path.is_fifo():  # opening a pipe here would break its writer
             open_to_read(path).close()
     if args.output is not None:
-        instead = ", or omit --output and redirect"
-        args.output = output_file("--output", args.output, instead)
-        check_can_hold("the folder of --output", args.output.parent)
+        args.output = output_file("--output", args.output)
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
     if args.processes > 1:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import output_file
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,9 +42,9 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_plugins.evaluation import averaging
 
     paths = averaging.choose(args.inputs, args.last, args.best, args.by)
-    if args.output.resolve() in [path.resolve() for path in paths]:
+    output = output_file("--output", args.output)
+    if output in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
-    output = averaging.prepare_output(args.output)
     averaging.save(averaging.average(paths), output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
     return 0

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.errors import ConfigurationError, check_range
-from fairseq_plugins.files import check_can_hold, output_file, replacing
+from fairseq_plugins.files import write_bytes
 from fairseq_plugins.prepared_folder import differing
 
 # Performer's random features: earlier versions drew new ones in training
@@ -103,32 +103,11 @@ def load(path: Path) -> dict[str, Any]:
     return checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-def prepare_output(output: Path) -> Path:
-    """The checkpoint to write, as `output_file`; makes its folder.
-
-    Raises:
-        ConfigurationError: the checkpoint cannot be written there.
-    """
-    output = output_file("--output", output)
-    check_can_hold("--output", output.parent)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return output
-
-
 def save(state: dict[str, Any], output: Path) -> None:
-    """Write a checkpoint atomically: a killed process or a power cut leaves no partial file.
-
-    Raises:
-        ConfigurationError: the file cannot be written, as on a full disk.
-    """
+    """Write a checkpoint atomically: a killed process or a power cut leaves no partial file."""
     content = io.BytesIO()  # torch's own writer hides why a file cannot be written
     torch.save(state, content)
-    try:
-        with replacing(output) as part:
-            part.write_bytes(content.getbuffer())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigurationError(f"{output} cannot be written: {reason}") from error
+    write_bytes(output, content.getbuffer())
 
 
 def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[str, Any]:

@@ -87,11 +87,8 @@ def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
 
 
 def test_only_files_are_replaced(tmp_path):
-    for place in (tmp_path, "/dev/null"):
-        with pytest.raises(
-            ConfigurationError, match=f"--output {place} is not a file: give a file"
-        ):
-            commands.main(["translate", "--model", "nowhere", "--output", str(place)])
+    with pytest.raises(ConfigurationError, match=f"--output {tmp_path} is a folder: give a file"):
+        commands.main(["translate", "--model", "nowhere", "--output", str(tmp_path)])
     (tmp_path / "file").write_text("old")
     for place in ("file/new", "file/a/new"):
         with pytest.raises(ConfigurationError, match="of --output .*: .*/file is not a folder"):
@@ -102,6 +99,9 @@ def test_only_files_are_replaced(tmp_path):
     with _lines.own_output(args.output) as out:
         out.write("new")
     assert (tmp_path / "file").read_text() == "new" and (tmp_path / "link").is_symlink()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ConfigurationError, match="loop cannot be written: Too many levels"):
+        _lines.check_files(given(output=tmp_path / "loop"))
 
 
 def test_a_pipe_is_opened_once(read, tmp_path):

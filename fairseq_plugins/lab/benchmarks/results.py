@@ -1,12 +1,10 @@
 """Results of a subcommand: a Markdown table, and JSON with arguments, machine and all figures."""
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
@@ -39,14 +37,9 @@ def check_place(option: str, path: Path | None) -> Path | None:
     """Check an output path before the measurement starts; returns it as `output_file`.
 
     Raises:
-        ConfigurationError: the path is not a file, or its folder is not writable.
+        ConfigurationError: the path is a folder, or cannot be written.
     """
-    if path is None:
-        return None
-    file = output_file(option, path)
-    if not os.access(file.parent, os.W_OK):
-        raise ConfigurationError(f"{option} {path}: no such folder to write in")
-    return file
+    return None if path is None else output_file(option, path)
 
 
 def arguments(args: argparse.Namespace) -> Row:

@@ -71,7 +71,7 @@ def test_encoders_side_by_side(tmp_path):
         (["--contender", "sdpa --heads 7"], "7 heads do not divide"),
         (["--contender", "ffn --dropout 2"], "`ffn --dropout 2`: --dropout 2: must be from 0 to 1"),
         (["--contender", "ffn", "--dim", "0"], "--dim 0: must be at least 1"),
-        (["--contender", "ffn", "--json", "."], "--json . is not a file: give a file"),
+        (["--contender", "ffn", "--json", "."], "--json . is a folder: give a file"),
         (["--contender", "ffn", "--json", "no/f.json"], "--json no/f.json: no such folder"),
         (["--contender", "ffn", "--plot", "no/f.svg"], "--plot no/f.svg: no such folder"),
         (["--contender", "ffn", "--rounds", "0"], "--rounds 0"),
