@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from fairseq_plugins import files, json_files
+from fairseq_plugins.data import readers as documents
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.files import count_lines, in_groups, read_input, write_columns
 from fairseq_plugins.lab.benchmarks import plots
-from fairseq_plugins.preparation import documents
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):

@@ -96,9 +96,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
+    from fairseq_plugins.data.report import show
     from fairseq_plugins.evaluation.teachers import Search, Teachers
     from fairseq_plugins.preparation.distillation import DistillationRequest, distill
-    from fairseq_plugins.preparation.report import show
 
     search = Search(
         args.beam, args.lenpen, args.max_tokens, args.cpu, args.fp16, args.int8,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.preparation.bidirectional import join_directions
+from fairseq_plugins.data.bidirectional import join_directions
 
 
 def main(argv: Sequence[str]) -> int:

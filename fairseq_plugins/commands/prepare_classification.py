@@ -21,18 +21,18 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest
-from fairseq_plugins.preparation.classification import (
+from fairseq_plugins.data.classification import (
     add_options,
     classification_settings,
     prepare,
     read_texts,
     units_of,
 )
-from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.labelled import imdb_files
-from fairseq_plugins.preparation.report import show
+from fairseq_plugins.data.labelled import imdb_files
+from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.report import show
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
 from fairseq_plugins.preparation.steps import Preparation
 
 VALID_EVERY = 10

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.files import digest
-from fairseq_plugins.preparation import cnn_dm
-from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.summarization import (
+from fairseq_plugins.data import cnn_dm
+from fairseq_plugins.data.summarization import (
     add_options,
     prepare,
     show,
     summarization_settings,
 )
+from fairseq_plugins.files import digest
+from fairseq_plugins.preparation.steps import Preparation
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -15,19 +15,19 @@ from typing import Any
 
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.preparation import iwslt14
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import parse_counts
-from fairseq_plugins.preparation.download import fetch
-from fairseq_plugins.preparation.reuse import normalization
-from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.translation import (
+from fairseq_plugins.data import iwslt14
+from fairseq_plugins.data.cleaning import Limits
+from fairseq_plugins.data.download import fetch
+from fairseq_plugins.data.like import normalization
+from fairseq_plugins.data.readers import parse_counts
+from fairseq_plugins.data.translation import (
     ALL_RAW,
     add_subword_options,
     prepare,
     show,
     subword_settings,
 )
+from fairseq_plugins.preparation.steps import Preparation
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -34,11 +34,10 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.documents import SPLITS
-from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
-from fairseq_plugins.preparation.reuse import given_options, settings_like
-from fairseq_plugins.preparation.summarization import (
+from fairseq_plugins.data.like import given_options, settings_like
+from fairseq_plugins.data.pretraining import KINDS, Pretraining
+from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.summarization import (
     SHARED_BY_LIKE,
     SIDES,
     add_options,
@@ -46,6 +45,7 @@ from fairseq_plugins.preparation.summarization import (
     show,
     summarization_settings,
 )
+from fairseq_plugins.errors import ConfigurationError
 
 FIELDS = ["article", "highlights"]
 SENTENCES = 3  # of a summary for pre-training

@@ -18,16 +18,14 @@ from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.reuse import (
+from fairseq_plugins.data.cleaning import Limits
+from fairseq_plugins.data.like import (
     given_options,
     is_earlier,
     normalization,
     settings_like,
 )
-from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.translation import (
+from fairseq_plugins.data.translation import (
     SHARED_BY_LIKE,
     add_subword_options,
     find_files,
@@ -37,6 +35,8 @@ from fairseq_plugins.preparation.translation import (
     show,
     subword_settings,
 )
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import TOKENIZERS
 

@@ -1,1 +1,1 @@
-"""Datasets that fairseq lacks."""
+"""From raw text to the datasets that models are trained on."""

@@ -21,6 +21,7 @@ from fairseq.data import data_utils
 import fairseq_plugins
 from fairseq_plugins.choose_engine import open_engine
 from fairseq_plugins.compat.literals import read_literal
+from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.engine import Engine
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.request import generation_parser
@@ -31,7 +32,6 @@ from fairseq_plugins.generation.engine import (
     only_for_checkpoints,
     search_options,
 )
-from fairseq_plugins.preparation.documents import RAW
 from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator

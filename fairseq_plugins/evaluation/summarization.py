@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from fairseq.data import data_utils
 
+from fairseq_plugins.data.readers import RAW
+from fairseq_plugins.data.summarization import PIECES
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
-from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.summarization import PIECES
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.scoring.rouge import (
     METRICS,

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from fairseq_plugins.data.readers import RAW
+from fairseq_plugins.data.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.evaluation.bootstrap import SEED, paired
 from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
-from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses

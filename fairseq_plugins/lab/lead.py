@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
 

@@ -14,6 +14,11 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
+from fairseq_plugins.data import report, summarization, translation
+from fairseq_plugins.data.cleaning import Limits
+from fairseq_plugins.data.like import copy_model, fingerprint
+from fairseq_plugins.data.readers import RAW, TOO_LONG
+from fairseq_plugins.data.report import left_out, table
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
 from fairseq_plugins.evaluation.translation import bleu_of
@@ -27,12 +32,7 @@ from fairseq_plugins.files import (
     write_columns,
     write_lines,
 )
-from fairseq_plugins.preparation import report, summarization, translation
 from fairseq_plugins.preparation.binarise import binarise
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import RAW, TOO_LONG
-from fairseq_plugins.preparation.report import left_out, table
-from fairseq_plugins.preparation.reuse import copy_model, fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, needed_files
 from fairseq_plugins.progress import progress_bar

@@ -26,13 +26,13 @@ from fairseq_plugins.commands import (
     summarize,
     translate,
 )
+from fairseq_plugins.data import cnn_dm, iwslt14
+from fairseq_plugins.data.classification import read_texts
+from fairseq_plugins.data.pretraining import Pretraining
+from fairseq_plugins.data.translation import read_text
 from fairseq_plugins.evaluation import request, teachers
 from fairseq_plugins.files import digest
-from fairseq_plugins.preparation import cnn_dm, iwslt14
-from fairseq_plugins.preparation.classification import read_texts
 from fairseq_plugins.preparation.distillation import DistillationRequest
-from fairseq_plugins.preparation.pretraining import Pretraining
-from fairseq_plugins.preparation.translation import read_text
 from fairseq_plugins.training import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()

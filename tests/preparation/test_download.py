@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from fairseq_plugins.preparation import download
-from fairseq_plugins.preparation.download import DownloadError, check, fetch
+from fairseq_plugins.data import download
+from fairseq_plugins.data.download import DownloadError, check, fetch
 
 CONTENT = bytes(range(256)) * 3000
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()

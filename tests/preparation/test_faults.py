@@ -23,11 +23,13 @@ from fairseq_plugins.commands import (
     prepare_summarization,
     prepare_translation,
 )
+from fairseq_plugins.data import iwslt14
+from fairseq_plugins.data import readers as documents
+from fairseq_plugins.data.archives import open_archive
+from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.lead import read_stories
-from fairseq_plugins.preparation import documents, iwslt14, steps
-from fairseq_plugins.preparation.archives import open_archive
-from fairseq_plugins.preparation.bidirectional import join_directions
+from fairseq_plugins.preparation import steps
 from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.prepared_folder import Prepared
 
@@ -201,7 +203,7 @@ def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
     import io
     import tarfile
 
-    from fairseq_plugins.preparation import archives, stories
+    from fairseq_plugins.data import archives, stories
 
     with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as tar:
         for name, size in (("long", 5000), ("short", 50)):

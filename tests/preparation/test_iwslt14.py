@@ -11,9 +11,9 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.commands import prepare_iwslt14
+from fairseq_plugins.data import iwslt14, translation
+from fairseq_plugins.data.readers import parse_counts
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation import iwslt14, translation
-from fairseq_plugins.preparation.documents import parse_counts
 from fairseq_plugins.prepared_folder import Prepared
 
 

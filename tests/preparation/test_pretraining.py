@@ -9,10 +9,10 @@ import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 from fairseq_plugins.commands import prepare_summarization
+from fairseq_plugins.data.pretraining import GAP, Pretraining, importance
+from fairseq_plugins.data.readers import DocumentReader, Item
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.first_data import prepare_pretraining
-from fairseq_plugins.preparation.documents import DocumentReader, Item
-from fairseq_plugins.preparation.pretraining import GAP, Pretraining, importance
 from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
 
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."

@@ -6,9 +6,9 @@ import tarfile
 
 import pytest
 
+from fairseq_plugins.data.stories import parse_story, read_ids
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.lead import read_stories
-from fairseq_plugins.preparation.stories import parse_story, read_ids
 
 STORY = (
     "LONDON, England (CNN) -- Rain fell\n\nIt Stopped.\n\n\n"

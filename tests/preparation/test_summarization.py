@@ -11,10 +11,10 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
+from fairseq_plugins.data.readers import Item, read_story
+from fairseq_plugins.data.summarization import SAMPLE, sample_sentences
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
-from fairseq_plugins.preparation.documents import Item, read_story
-from fairseq_plugins.preparation.summarization import SAMPLE, sample_sentences
 from fairseq_plugins.prepared_folder import RECORD, Prepared, stored_settings
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences
 

@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.data.cleaning import Limits
+from fairseq_plugins.data.translation import fits_one_dictionary
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.translation import fits_one_dictionary
 from fairseq_plugins.prepared_folder import RECORD, Prepared
 
 

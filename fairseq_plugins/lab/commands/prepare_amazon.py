@@ -14,14 +14,14 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.files import digest
-from fairseq_plugins.lab import corpora
-from fairseq_plugins.lab.corpora import amazon
-from fairseq_plugins.preparation.classification import (
+from fairseq_plugins.data.classification import (
     add_options,
     classification_settings,
     units_of,
 )
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import amazon
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,14 +23,14 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.files import digest
-from fairseq_plugins.lab import corpora
-from fairseq_plugins.lab.corpora import mind
-from fairseq_plugins.preparation.classification import (
+from fairseq_plugins.data.classification import (
     add_options,
     classification_settings,
     units_of,
 )
+from fairseq_plugins.files import digest
+from fairseq_plugins.lab import corpora
+from fairseq_plugins.lab.corpora import mind
 from fairseq_plugins.workers import add_workers_option
 
 NO_BODIES = (

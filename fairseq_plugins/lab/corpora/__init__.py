@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.arguments import add_number
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import raw_lines
-from fairseq_plugins.preparation.archives import OPENERS
-from fairseq_plugins.preparation.classification import NOTES, prepare
-from fairseq_plugins.preparation.documents import (
+from fairseq_plugins.data.archives import OPENERS
+from fairseq_plugins.data.classification import NOTES, prepare
+from fairseq_plugins.data.readers import (
     SPLITS,
     Document,
     Unusable,
     text_of,
     write_documents,
 )
-from fairseq_plugins.preparation.report import show
+from fairseq_plugins.data.report import show
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import raw_lines
 from fairseq_plugins.preparation.steps import Preparation
 
 

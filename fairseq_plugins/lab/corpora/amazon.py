@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fairseq_plugins.lab.corpora import numbered_lines
-from fairseq_plugins.preparation.documents import (
+from fairseq_plugins.data.readers import (
     Document,
     Item,
     Unusable,
@@ -20,6 +19,7 @@ from fairseq_plugins.preparation.documents import (
     text_of,
     usable,
 )
+from fairseq_plugins.lab.corpora import numbered_lines
 from fairseq_plugins.workers import map_lines
 
 RATINGS = (1, 2, 3, 4, 5)

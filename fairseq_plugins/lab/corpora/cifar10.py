@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_plugins.data.archives import read_members
+from fairseq_plugins.data.readers import Document
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
-from fairseq_plugins.preparation.archives import read_members
-from fairseq_plugins.preparation.documents import Document
 
 FILE = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")
 CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()

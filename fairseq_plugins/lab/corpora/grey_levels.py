@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_plugins.preparation.classification import classification_settings
+from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.workers import add_workers_option
 
 SIZE = 32

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_plugins.data.readers import Document
 from fairseq_plugins.lab.corpora import Row, rows
-from fairseq_plugins.preparation.documents import Document
 
 NEWS, BEHAVIORS = "news.tsv", "behaviors.tsv"
 NEWS_COLUMNS, BEHAVIOR_COLUMNS = 8, 5

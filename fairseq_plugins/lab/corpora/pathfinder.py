@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairseq_plugins.data.readers import Document, Unusable
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import numbered_lines, png
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
-from fairseq_plugins.preparation.documents import Document, Unusable
 from fairseq_plugins.progress import progress_bar
 
 DASH, GAP, THICKNESS, RADIUS = 2.0, 1.0, 0.5, 1.5  # pixels, as in the release

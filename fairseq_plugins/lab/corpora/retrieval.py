@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fairseq_plugins.data.readers import SPLITS, Document
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import rows
-from fairseq_plugins.preparation.documents import SPLITS, Document
 
 NAME = "new_aan_pairs.{}.tsv"
 NAMES = dict(zip(SPLITS, map(NAME.format, ("train", "eval", "test"))))

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data import report
+from fairseq_plugins.data.like import normalization
+from fairseq_plugins.data.readers import LEFT_OUT, SPLITS, LeftOut
+from fairseq_plugins.data.report import form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
-from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.documents import LEFT_OUT, SPLITS, LeftOut
-from fairseq_plugins.preparation.report import form_of_text, left_out, show, table, unknown_tokens
-from fairseq_plugins.preparation.reuse import normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import normalise

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.bidirectional import join_directions
+from fairseq_plugins.data.like import settings_like
+from fairseq_plugins.data.pretraining import KINDS, Pretraining
+from fairseq_plugins.data.readers import RAW
+from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.preparation.bidirectional import join_directions
-from fairseq_plugins.preparation.documents import RAW
-from fairseq_plugins.preparation.pretraining import KINDS, Pretraining
-from fairseq_plugins.preparation.reuse import settings_like
-from fairseq_plugins.preparation.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import default_workers

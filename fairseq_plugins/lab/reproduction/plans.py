@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins import lab
 from fairseq_plugins.data import lengths
+from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluation.evaluate import test_set_of
 from fairseq_plugins.evaluation.request import REFUSED, apart, check_beam, parse_generation
@@ -29,7 +30,6 @@ from fairseq_plugins.lab.reproduction.request import (
     settings_of,
 )
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
-from fairseq_plugins.preparation.documents import SPLITS
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import planning, recipes, settings

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_number
+from fairseq_plugins.data import report
+from fairseq_plugins.data.cleaning import Limits
+from fairseq_plugins.data.like import learn_or_copy
+from fairseq_plugins.data.readers import RAW, SPLITS, TOO_LONG, check_counts
+from fairseq_plugins.data.report import translation_report
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
@@ -21,12 +26,7 @@ from fairseq_plugins.files import (
     write_columns,
     write_lines,
 )
-from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, read_types
-from fairseq_plugins.preparation.cleaning import Limits
-from fairseq_plugins.preparation.documents import RAW, SPLITS, TOO_LONG, check_counts
-from fairseq_plugins.preparation.report import translation_report
-from fairseq_plugins.preparation.reuse import learn_or_copy
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.text.languages import main_script

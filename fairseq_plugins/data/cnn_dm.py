@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.documents import (
+from fairseq_plugins.data.download import check, fetch
+from fairseq_plugins.data.readers import (
     SPLITS,
     check_counts,
     parse_counts,
@@ -15,9 +15,9 @@ from fairseq_plugins.preparation.documents import (
     story_items,
     write_documents,
 )
-from fairseq_plugins.preparation.download import check, fetch
+from fairseq_plugins.data.stories import read_ids
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.stories import read_ids
 
 DOWNLOADS = "downloads"
 Files = dict[str, tuple[str, int | None]]  # the SHA-256 of each file, and its bytes

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.files import written_whole
-from fairseq_plugins.preparation.cleaning import Limits
 
 NAME = "report.txt"
 
@@ -78,7 +78,7 @@ def translation_report(
     Args:
         settings: the settings of the preparation.
         cleaned, splits, changed: results of `clean`, `count` and `find_changed`, see
-            `preparation.translation`.
+            `data.translation`.
         subwords: about the subword model and the dictionaries.
     """
     lines = ["{source_lang} to {target_lang}".format(**settings), ""]

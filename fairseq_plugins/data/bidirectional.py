@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, flush_to_disk
-from fairseq_plugins.preparation.reuse import fingerprint
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS

@@ -5,10 +5,10 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq_plugins.data.archives import open_archive
+from fairseq_plugins.data.download import DownloadError, check
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
-from fairseq_plugins.preparation.archives import open_archive
-from fairseq_plugins.preparation.download import DownloadError, check
 from fairseq_plugins.prepared_folder import stored_settings
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"

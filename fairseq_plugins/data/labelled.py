@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq_plugins.data.archives import read_members
+from fairseq_plugins.data.readers import Document, Item, Unusable, text_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_lines
-from fairseq_plugins.preparation.archives import read_members
-from fairseq_plugins.preparation.documents import Document, Item, Unusable, text_of
 from fairseq_plugins.text.subwords import SPECIAL
 
 REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")

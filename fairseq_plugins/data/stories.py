@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_plugins.data.archives import read_members
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_input
-from fairseq_plugins.preparation.archives import read_members
 
 MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
-from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import count_lines, write_lines, written_whole
-from fairseq_plugins.preparation import report
-from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.documents import (
+from fairseq_plugins.data import report
+from fairseq_plugins.data.labelled import count_labels, imdb_items, read_labelled
+from fairseq_plugins.data.like import learn_or_copy, normalization
+from fairseq_plugins.data.readers import (
     LEFT_OUT,
     RAW,
     SPLITS,
@@ -27,11 +26,12 @@ from fairseq_plugins.preparation.documents import (
     line_items,
     write_documents,
 )
-from fairseq_plugins.preparation.labelled import count_labels, imdb_items, read_labelled
-from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
-from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
+from fairseq_plugins.data.report import form_of_text, left_out, table, unknown_tokens
+from fairseq_plugins.data.summarization import PIECES, SAMPLE, sample_sentences
+from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.files import count_lines, write_lines, written_whole
+from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.summarization import PIECES, SAMPLE, sample_sentences
 from fairseq_plugins.text.subwords import END, SentencePiece
 from fairseq_plugins.text.units import TASK, find_cut
 from fairseq_plugins.workers import add_workers_option, map_file

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
+from fairseq_plugins.data import report
+from fairseq_plugins.data.like import learn_or_copy, normalization
+from fairseq_plugins.data.pretraining import Pretraining
+from fairseq_plugins.data.readers import LEFT_OUT, RAW, find_files, read_files
+from fairseq_plugins.data.report import form_of_text, left_out, table, unknown_tokens
 from fairseq_plugins.files import count_lines, read_pairs, write_columns, write_lines
-from fairseq_plugins.preparation import report
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
-from fairseq_plugins.preparation.documents import LEFT_OUT, RAW, find_files, read_files
-from fairseq_plugins.preparation.pretraining import Pretraining
-from fairseq_plugins.preparation.report import form_of_text, left_out, table, unknown_tokens
-from fairseq_plugins.preparation.reuse import learn_or_copy, normalization
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from fairseq_plugins.data.pretraining import Pretraining
+from fairseq_plugins.data.stories import parse_story, read_story_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
@@ -25,9 +27,7 @@ from fairseq_plugins.files import (
     read_input_pairs,
     written_whole,
 )
-from fairseq_plugins.preparation.pretraining import Pretraining
 from fairseq_plugins.preparation.steps import Preparation
-from fairseq_plugins.preparation.stories import parse_story, read_story_files
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
