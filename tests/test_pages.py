@@ -66,7 +66,7 @@ def test_names_of_the_package_on_the_pages_exist():
         for page in PAGES
         for name in re.findall(r"\bfairseq_plugins(?:\.[A-Za-z_]\w*)+", page.read_text("utf-8"))
     }
-    assert len(names) > 5
+    assert len(names) > 2
     for name in sorted(names):
         assert pkgutil.resolve_name(name), name
 
