@@ -35,7 +35,8 @@ setup(
     install_requires=[
         "argcomplete",  # completes fairseq-plugins in a shell
         "fairseq-fixed==0.12.3.1",  # fairseq for Python 3.11 and newer; its import name is the same
-        # Older releases run code from a crafted checkpoint (CVE-2026-24747). No upper bound, so
+        # Older releases run code from crafted files that a user loads with torch.load
+        # (CVE-2026-24747). No upper bound, so
         # that pip never replaces an installed torch.
         "torch>=2.10",
         "numpy",

@@ -366,7 +366,7 @@ def test_summarizer_tells_what_translates(model):
 
 
 def test_models_of_two_directions_are_no_ensemble(model, tmp_path):
-    state = torch.load(str(model / "checkpoint_last.pt"), map_location="cpu")
+    state = torch.load(str(model / "checkpoint_last.pt"), map_location="cpu", weights_only=False)
     task = state["cfg"]["task"]
     task["source_lang"], task["target_lang"] = task["target_lang"], task["source_lang"]
     torch.save(state, str(tmp_path / "checkpoint_last.pt"))

@@ -43,7 +43,7 @@ def apply() -> None:
     """Apply every repair. Prints nothing; a second call does nothing."""
     uncompiled.supply_missing_extensions()
     literals.read_literals_in_place_of_eval()
-    unpickling.allow_types_of_fairseq_checkpoints()
+    unpickling.read_broadcasts()
     checkpoints.read_checkpoints_safely()
     checkpoints.name_files_that_are_no_checkpoints()
     stored_options.ignore_removed_options_of_criterions()

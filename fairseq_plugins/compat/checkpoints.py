@@ -3,16 +3,17 @@
 import logging
 import pickle
 import re
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
+from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import around, overlay
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.stored_options import plain
@@ -72,9 +73,8 @@ def _words_of_data(task: Any) -> dict[str, str]:
 
 
 def stored_words(state: dict[str, Any]) -> dict[str, str]:
-    """The digests in a checkpoint's content; {} in older checkpoints and for what is no dict."""
-    words = state.get(WORDS)
-    return words if isinstance(words, dict) else {}
+    """The digests in a checkpoint's content; {} in fairseq's own checkpoints."""
+    return state.get(WORDS) or {}
 
 
 def warn_of_other_words() -> None:
@@ -125,10 +125,17 @@ def warn_of_other_words() -> None:
 
 # the entries of every checkpoint of fairseq; alternatives are names of different versions
 _PARTS = ({"model"}, {"optimizer_history", "best_loss"}, {"extra_state", "epoch"})
+# what entries are, unless they are missing or None
+_KINDS = {
+    **dict.fromkeys(("model", "cfg", "extra_state", "last_optimizer_state", "task_state"), dict),
+    "args": Namespace,
+    "optimizer_history": list,
+    WORDS: dict,
+}
 
 
-def read_checkpoint(file: BinaryIO, **options: Any) -> dict[str, Any]:
-    """`torch.load`, restricted to safe types (`unpickling`) and options (`stored_options`).
+def read_checkpoint(file: BinaryIO, **_options: Any) -> dict[str, Any]:
+    """The state in a checkpoint, of safe types (`unpickling`) and options (`stored_options`).
 
     Raises:
         RefusedCheckpoint: the checkpoint is unsafe or cannot be read; one line names the file, the
@@ -136,42 +143,30 @@ def read_checkpoint(file: BinaryIO, **options: Any) -> dict[str, Any]:
     """
     path = getattr(file, "name", "given")
     try:
-        # given here, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD cannot turn it off
-        state = torch.load(file, **{**options, "weights_only": True})
+        state = unpickling.load(file)
         if not isinstance(state, dict) or not all(part & set(state) for part in _PARTS):
             raise ValueError("it has no model and training state")
+        for name, kind in _KINDS.items():
+            if not isinstance(state.get(name), (kind, type(None))):
+                raise ValueError(f"its {name} is a {type(state[name]).__name__}")
         drop_fused_copies_of_encoder_weights(state)
-    except Exception as error:
-        raise _refuse(path, error) from None
-    try:
         for name in {"args", "cfg"} & set(state):
             state[name] = plain(state[name])
-    except (ConfigurationError, RecursionError) as error:
+    except (unpickling.Rejected, ConfigurationError, RecursionError) as error:
         raise RefusedCheckpoint(
-            f"checkpoint {path} is refused and nothing in it was run: {error}. The file may be "
-            "malicious: use a checkpoint from a source you trust"
+            f"checkpoint {path} is refused and nothing in it was run: {error}, which fairseq never "
+            "writes, so the file may be malicious. Use a checkpoint from a source you trust. For "
+            "types of your own see BUILDERS in fairseq_plugins.compat.unpickling"
         ) from None
-    for name, kind in {"args": Namespace, "cfg": dict}.items():
-        if not isinstance(state.get(name), (kind, type(None))):  # omegaconf would parse text
-            raise unreadable(path, f"its {name} is a {type(state[name]).__name__}")
+    except Exception as error:
+        raise _damaged(path, error) from None
     return state
 
 
-def _refuse(path: str, error: Exception) -> RefusedCheckpoint:
-    refused = re.search(r"GLOBAL (\S+)", str(error))
-    if isinstance(error, pickle.UnpicklingError) and refused is not None:
-        return RefusedCheckpoint(
-            f"checkpoint {path} is refused and nothing in it was run: it asks for "
-            f"'{refused.group(1)}', which fairseq never writes, so the file may be "
-            "malicious. Use a checkpoint from a source you trust; if you wrote this one "
-            "and trust that type, pass it to "
-            "torch.serialization.add_safe_globals() in your user-dir"
-        )
-    # the first sentence only: the next one of torch advises to load without protection
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
-    if "weights_only" in reason:
-        reason = "torch does not know its format"
-    return unreadable(path, reason)
+def _damaged(path: str, error: Exception) -> RefusedCheckpoint:
+    told = isinstance(error, (ValueError, OSError, zipfile.BadZipFile, pickle.UnpicklingError))
+    reason = str(error).strip().partition("\n")[0] if told else ""
+    return unreadable(path, reason or "its content is not what fairseq writes")
 
 
 def name_files_that_are_no_checkpoints() -> None:
@@ -191,7 +186,7 @@ def name_files_that_are_no_checkpoints() -> None:
                 "read, such as checkpoint_best.pt"
             ) from None
         except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise _refuse(path, error) from error
+            raise _damaged(path, error) from error
 
 
 _BUFFER = re.compile(r"(.*\.)?(version|_float_tensor)")

@@ -11,15 +11,16 @@ preparation from it.
 """
 
 import logging
+import numbers
 import os
 import re
 from argparse import Namespace
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
+import numpy as np
 from fairseq import criterions
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.base import Node
 
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import around
@@ -81,19 +82,17 @@ def plain(value: Any, name: str = "") -> Any:
     Raises:
         ConfigurationError: a string would be run as code or resolved outside the checkpoint.
     """
-    if isinstance(value, (DictConfig, ListConfig)):
-        value = OmegaConf.to_container(value, enum_to_str=True)
-    if isinstance(value, Node):
-        raise ConfigurationError(f"its option {name} is not a plain value")
     if isinstance(value, Namespace):
         return Namespace(**plain(vars(value)))
     if isinstance(value, dict):
         return {key: plain(item, str(key)) for key, item in value.items()}
+    if not isinstance(value, (list, tuple, set, str, bytes, numbers.Number, np.bool_, NoneType)):
+        raise ConfigurationError(f"its option {name} is a {type(value).__name__}")
     if value and name in FILES:
         if FILES[name] is not None:
             logger.info("the checkpoint's %s %s is not opened: give the file yourself", name, value)
         return FILES[name]
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set)):
         return type(value)(plain(item, name) for item in value)
     return _plain_text(value, name) if isinstance(value, str) else value
 

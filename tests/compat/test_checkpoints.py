@@ -19,6 +19,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import checkpoints
+from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import digests_of_words
 from tests.compat.test_unpickling import Call
@@ -36,7 +37,7 @@ def touch_with(how, path):
 
 def planted(checkpoint, folder, call):
     """A copy of `checkpoint` that holds `call`."""
-    state = torch.load(str(checkpoint), map_location="cpu")
+    state = torch.load(str(checkpoint), map_location="cpu", weights_only=False)
     state["extra_state"]["planted"] = call
     path = folder / "planted.pt"
     torch.save(state, str(path))
@@ -89,6 +90,8 @@ def damaged(kind, content):
         "weights alone": saved({"weight": torch.ones(2)}),
         "model alone": saved({"model": {"weight": torch.ones(2)}}),
         "list": saved([1, 2]),
+        "array of history": saved({"model": {}, "optimizer_history": torch.ones(3), "epoch": 1}),
+        "text of words": saved({"model": {}, "best_loss": 1, "epoch": 1, WORDS: "x"}),
         "list of weights": saved({"model": [1], "optimizer_history": [], "extra_state": {}}),
         "no history": saved({"model": {}, "optimizer_history": [], "extra_state": {}}),
         "options of another kind": saved(
@@ -109,6 +112,7 @@ def saved(value, zipped=True):
     [
         "cut", "without its end", "zeros", "zeros at the start", "zeros in the middle", "random",
         "empty", "one byte", "HTML", "text", "old pickle", "weights alone", "model alone", "list",
+        "array of history", "text of words",
         "list of weights", "no history", "options of another kind",
         "old format, cut",
     ],
@@ -131,7 +135,7 @@ def test_damaged_files_are_told_in_one_line(kind, tmp_path, tiny_checkpoint):
 
 
 def test_checkpoints_of_torch_before_1_6_are_read(tmp_path, tiny_checkpoint):
-    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
     (tmp_path / "old.pt").write_bytes(saved(state, zipped=False))
     read, expected = (
         checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
@@ -158,7 +162,8 @@ def test_what_rank_0_sends_to_the_others_on_resuming_is_read(tiny_checkpoint):
     sent = io.BytesIO()
     torch.save(distributed_utils._split_tensors_from_obj(state, tensors), sent)
     sent.seek(0)
-    received = distributed_utils._put_tensors_in_obj(torch.load(sent), tensors)
+    read = distributed_utils.torch.load(sent, map_location="cpu")
+    received = distributed_utils._put_tensors_in_obj(read, tensors)
     assert len(tensors) > 0
     assert str(received["cfg"]) == str(state["cfg"])
     assert list(received["model"]) == list(state["model"])
@@ -166,7 +171,7 @@ def test_what_rank_0_sends_to_the_others_on_resuming_is_read(tiny_checkpoint):
 
 
 def test_fused_copies_of_0_12_2_are_dropped(tmp_path, tiny_checkpoint):
-    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
     own = OrderedDict(checkpoint_utils.load_checkpoint_to_cpu(str(tiny_checkpoint))["model"])
     layer = "encoder.layers.0."
     projections = [own[layer + f"self_attn.{name}_proj.weight"] for name in "qkv"]

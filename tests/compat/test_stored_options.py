@@ -1,11 +1,13 @@
 """Options planted in a checkpoint run nothing and open nothing, by any program that loads it."""
 
 import copy
+import io
 import logging
 import os
 from argparse import Namespace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, criterions
@@ -14,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fairseq_plugins import compat
 from fairseq_plugins.commands import average as average_command
+from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.stored_options import EVALUATED, plain
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.translator import Translator
@@ -31,7 +34,7 @@ def plant(tmp_path, tiny_checkpoint):
     """plant(change) writes a copy of a checkpoint after change(cfg) and gives its path."""
 
     def write(change, form="cfg"):
-        state = torch.load(str(tiny_checkpoint), map_location="cpu")
+        state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
         change(state["cfg"])
         if form == "args":  # as before fairseq 0.11: one flat Namespace
             state["args"], state["cfg"] = flat(state["cfg"]), None
@@ -125,7 +128,8 @@ def test_every_program_refuses_planted_code(plant, touched, programs):
 def test_the_same_code_runs_without_the_check(plant, touched, toy_data, run_generate, monkeypatch):
     """Shows that the test above would detect code that runs."""
     monkeypatch.setattr(checkpoint_utils, "torch", torch)
-    monkeypatch.setattr(torch, "load", lambda *a, load=torch.load, **k: load(*a, **k))
+    read = torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: read(*a, **{**k, "weights_only": False}))
     import fairseq.utils
 
     monkeypatch.delattr(fairseq.utils, "eval")
@@ -158,7 +162,7 @@ def test_look_ups_in_the_environment_are_refused(text, form, plant, monkeypatch)
 )
 def test_options_that_omegaconf_would_parse_are_refused(name, options, tiny_checkpoint, tmp_path):
     """They would be as they stand in the text, with escapes that hide look-ups."""
-    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
     torch.save({**state, name: options}, str(tmp_path / "planted.pt"))
     with pytest.raises(ConfigurationError, match=f"its {name} is a (str|Namespace)"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "planted.pt"))
@@ -172,13 +176,27 @@ def test_an_average_holds_nothing_of_the_environment(plant, programs, tmp_path):
 
 
 def test_look_ups_in_pickled_configurations_are_refused():
-    config = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
+    def read(value):
+        file = io.BytesIO()
+        torch.save(value, file)
+        return unpickling.load(file)
+
+    config = OmegaConf.create({"task": {"data": "${oc.env:HOME}", "list": [1, {"x": None}]}})
+    assert read(config) == {"task": {"data": "${oc.env:HOME}", "list": [1, {"x": None}]}}
     with pytest.raises(ConfigurationError, match="its option data is '..oc.env:HOME.'"):
-        plain(config)
-    with pytest.raises(ConfigurationError, match="not a plain value"):
-        plain({"data": config.task._get_node("data")})
+        plain(read(config))
+    with pytest.raises(ConfigurationError, match="its option data is '..oc.env:HOME.'"):
+        plain({"data": read(config.task._get_node("data"))})
     with pytest.raises(ConfigurationError, match="look up"):
-        plain(Namespace(w2v_args=[{"x": DictConfig("${oc.env:HOME}")}]))
+        plain(read(Namespace(w2v_args=[{"x": DictConfig("${oc.env:HOME}")}])))
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), np.ones(3), [torch.ones(1)], {"x": object}])
+def test_options_of_other_types_are_refused(value):
+    """fairseq's own checks fail on them, since an array is neither true nor false."""
+    for options in (Namespace(data=value), {"task": {"x": value}}):
+        with pytest.raises(ConfigurationError, match=r"its option \w+ is a (Tensor|ndarray|type)"):
+            plain(options)
 
 
 def test_references_within_the_options_are_kept():
@@ -240,7 +258,7 @@ def test_a_path_does_not_leave_the_prepared_folder():
 
 
 def test_harmless_options_stay_as_they_are(tiny_checkpoint):
-    state = torch.load(str(tiny_checkpoint), map_location="cpu")
+    state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
     before = copy.deepcopy(state["cfg"])
     options = plain(state["cfg"])
     assert state["cfg"] == before  # a copy is changed

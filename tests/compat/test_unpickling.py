@@ -16,12 +16,13 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 
 from fairseq_plugins import compat
+from fairseq_plugins.compat import unpickling
 
 compat.apply()
 
 
 def load(file):
-    return torch.load(file, map_location="cpu")
+    return unpickling.load(file)
 
 
 class Call:
@@ -109,7 +110,7 @@ def test_a_checkpoint_is_read_as_fairseq_reads_it(tiny_checkpoint):
     ids=lambda call: call.function.__name__,
 )
 def test_functions_are_refused(call, zipped):
-    with pytest.raises(pickle.UnpicklingError, match="GLOBAL"):
+    with pytest.raises(pickle.UnpicklingError, match="asks for"):
         load(saved({"model": call}, _use_new_zipfile_serialization=zipped))
 
 
@@ -128,7 +129,7 @@ def test_state_of_a_class_is_not_set():
     """`Namespace.planted = 1` for all of Python, with nothing but allowed types."""
     program = b"\x80\x02cargparse\nNamespace\n(N}X\x07\0\0\0plantedK\x01sttb."  # BUILD
     program = program.replace(b"sttb", b"stb")
-    with pytest.raises(pickle.UnpicklingError, match="BUILD|build|state"):
+    with pytest.raises(pickle.UnpicklingError, match="the state of"):
         load(with_program(lambda _: program))
     assert not hasattr(argparse.Namespace, "planted")
     pickle.loads(program)  # the program does it where nothing stops it
@@ -147,12 +148,11 @@ def test_numpy_values_written_by_numpy_1_and_2_are_read(module):
     assert_same_numpy_values(load(with_program(rename, numpy_values())))
 
 
-@pytest.mark.filterwarnings("ignore:'torch.load' received a zip file")
 def test_programs_of_torchscript_are_refused():
     file = io.BytesIO()
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), file)
     file.seek(0)
-    with pytest.raises((pickle.UnpicklingError, RuntimeError), match="TorchScript"):
+    with pytest.raises(ValueError, match="TorchScript"):
         load(file)
 
 
@@ -161,5 +161,5 @@ def test_tar_archives_are_refused(tmp_path):
         for name in ("storages", "tensors", "pickle"):
             archive.addfile(tarfile.TarInfo(name))
     with open(str(tmp_path / "old.pt"), "rb") as file:
-        with pytest.raises((pickle.UnpicklingError, RuntimeError), match=r"tar\b"):
+        with pytest.raises(ValueError, match="torch.save did not"):
             load(file)

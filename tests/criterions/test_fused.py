@@ -456,7 +456,7 @@ def test_two_processes_share_the_gradient_of_the_projection(
     words = (str(tmp_path), criterion, backend, find_unused)
     start_processes(share_a_batch, words, nprocs=2, start_method="fork")
     for rank in range(2):
-        found = torch.load(tmp_path / f"{rank}.pt")
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
         for (name, p), gradient in zip(model.named_parameters(), found):
             if p.grad is not None:
                 torch.testing.assert_close(2 * gradient, p.grad, rtol=1e-5, atol=1e-5, msg=name)

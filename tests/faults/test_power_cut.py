@@ -274,7 +274,7 @@ def test_what_torch_would_read_wrongly_is_damage(killed, tmp_path):
 
 
 def test_old_checkpoints_without_checksums_are_loaded(killed, tmp_path):
-    state = torch.load(killed / LAST)
+    state = torch.load(killed / LAST, weights_only=False)
     torch.save(state, tmp_path / LAST, _use_new_zipfile_serialization=False)
     assert find_damage(str(tmp_path / LAST)) == ""
     assert difference(load(tmp_path), load(killed)) == ""
@@ -314,7 +314,7 @@ def test_checkpoints_are_on_the_disk_before_they_are_renamed(tmp_path, done):
             ("write out", path + ".tmp"), ("rename", path + ".tmp"), ("write out", str(tmp_path))
         )
     ]  # fmt: skip
-    assert torch.load(last) == {"model": 1}
+    assert torch.load(last, weights_only=False) == {"model": 1}
 
 
 def test_settings_of_recipes_are_on_the_disk_before_they_are_renamed(tmp_path, done):

@@ -115,7 +115,9 @@ def test_a_checkpoint_does_not_need_the_file(
     words = [toy_data.bin, *train_args, "--arch", "fastformer_encoder", OPTION, path]
     words += ["--save-dir", tmp_path / "model", "--lr", 1e-9]
     run_train(*words, "--max-update", 1)
-    saved = torch.load(str(tmp_path / "model" / "checkpoint_last.pt"), map_location="cpu")
+    saved = torch.load(
+        str(tmp_path / "model" / "checkpoint_last.pt"), map_location="cpu", weights_only=False
+    )
     rows = saved["model"]["encoder.embed_tokens.weight"]
     assert torch.allclose(rows[4:].sort(dim=0).values[:, 0], torch.arange(1.0, len(rows) - 3))
     run_train(*words, "--max-update", 2)  # resumes, with the file

@@ -63,10 +63,14 @@ def test_best_checkpoint_has_the_highest_rouge(training):
     folder, _, found = training
     best = max(range(4), key=lambda epoch: found[epoch]["rougeLsum"])
     scores = [
-        torch.load(str(folder / name), map_location="cpu")["extra_state"]["val_loss"]
+        torch.load(str(folder / name), map_location="cpu", weights_only=False)["extra_state"][
+            "val_loss"
+        ]
         for name in [f"checkpoint{n}.pt" for n in (1, 2, 3, 4)]
     ]
-    state = torch.load(str(folder / "checkpoint_best.pt"), map_location="cpu")["extra_state"]
+    state = torch.load(str(folder / "checkpoint_best.pt"), map_location="cpu", weights_only=False)[
+        "extra_state"
+    ]
     assert state["val_loss"] == max(scores) == pytest.approx(found[best]["rougeLsum"], abs=0.01)
     assert state["best"] == max(scores)
 
