@@ -40,7 +40,7 @@ def digest(path: AnyPath, algorithm: str = "sha256") -> str:
         ConfigurationError: the file cannot be read.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, algorithm).hexdigest()
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -243,10 +243,48 @@ def open_to_append(path: AnyPath) -> IO[str]:
     Raises:
         OSError: the file cannot be written, or is a link or not a file.
     """
-    file = open(path, "a", encoding="utf-8", errors="backslashreplace", opener=without_links)
+    return _regular(
+        open(path, "a", encoding="utf-8", errors="backslashreplace", opener=without_links)
+    )
+
+
+def open_regular(path: AnyPath) -> io.BufferedReader:
+    """Open a regular file for reading in binary mode.
+
+    A device may have no end, and a pipe may never have a writer.
+
+    Raises:
+        OSError: it cannot be read, or is a device, a pipe or a folder.
+    """
+    return _regular(open(path, "rb", opener=_without_waiting))
+
+
+def read_named(folder: Path, name: AnyPath) -> bytes:
+    """The content of a file in a folder whose name comes from other data, such as metadata.
+
+    Raises:
+        OSError: it cannot be read, lies outside the folder, is not a regular file, or has more than
+            `LONGEST_LINE` bytes.
+    """
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise OSError(errno.EINVAL, f"it is outside {folder}", str(path))
+    with open_regular(path) as file:
+        content = file.read(LONGEST_LINE + 1)
+    if len(content) > LONGEST_LINE:
+        raise OSError(errno.EFBIG, f"it has more than {LONGEST_LINE:,} bytes", str(path))
+    return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _regular(file: Any) -> Any:
+    """The open file; raises an OSError if it is not a regular one."""
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(errno.EINVAL, "it is not a file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file.name))
     return file
 
 

@@ -69,7 +69,7 @@ def _reviews(path: Path) -> Iterator[tuple[str, bytes | None]]:
 def imdb_files(folder: Path) -> list[Path]:
     """The files of the labelled reviews in the folder aclImdb, sorted."""
     files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
-    return sorted(file for file in files if REVIEW.search(file.as_posix()))
+    return sorted(file for file in files if REVIEW.search(file.as_posix()) and file.is_file())
 
 
 def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import open_regular, raw_lines
 from fairseq_plugins.progress import progress_bar
 
 WORD_BEGINS = "\u2581"  # marks the start of a word in SentencePiece symbols
@@ -59,11 +60,11 @@ def load_word_vectors(path: str, dictionary: Any, embedding: nn.Embedding, optio
 
 def _read(path: str, dim: int, option: str) -> Iterator[tuple[str, Tensor]]:
     """Yield words and their vectors, d each. A word may contain spaces."""
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-        numbered = enumerate(progress_bar(lines, description="word vectors", unit=" words"), 1)
+    with open_regular(path) as file:
+        lines = progress_bar(raw_lines(file, path), description="word vectors", unit=" words")
         size_is_known = False
-        for number, line in numbered:
-            fields = line.rstrip().split(" ")
+        for number, line in enumerate(lines, 1):
+            fields = (line or b"").decode("utf-8", "replace").rstrip().split(" ")
             if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
                 continue
             if not size_is_known:

@@ -33,6 +33,6 @@ def main(argv: Sequence[str]) -> int:
     files = sorted(args.pictures.glob("metadata/*.npy"))
     settings["inputs"] = {path.name: digest(path) for path in files}
     pictures = partial(pathfinder.pictures, args.pictures)
-    read = partial(pathfinder.read_picture, shrink=args.shrink)
+    read = partial(pathfinder.read_picture, folder=args.pictures, shrink=args.shrink)
     corpora.prepare_sample(args, settings, pictures, read=read)
     return 0

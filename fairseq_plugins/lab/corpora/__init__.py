@@ -26,7 +26,7 @@ from fairseq_plugins.data.readers import (
 )
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import raw_lines
+from fairseq_plugins.files import open_regular, raw_lines
 from fairseq_plugins.preparation.steps import Preparation
 
 
@@ -41,18 +41,19 @@ class Row(NamedTuple):
 def numbered_lines(path: Path) -> Iterator[tuple[str, bytes | None]]:
     """The lines of a file, which may be compressed with gzip, bzip2 or xz, with FILE:LINE.
 
-    None replaces a line that is too long.
+    Empty lines are skipped. None replaces a line that is too long.
 
     Raises:
         ConfigurationError: the file cannot be read, or is damaged; the message names the line.
     """
     number = 0
     try:
-        with open(path, "rb") as raw:
+        with open_regular(path) as raw:
             start = raw.read(2)
         with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
             for number, line in enumerate(raw_lines(file, str(path)), 1):
-                yield f"{path.name}:{number}", line
+                if line != b"":
+                    yield f"{path.name}:{number}", line
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None

@@ -102,7 +102,7 @@ def read_impression(row: Row, numbers: dict[str, int]) -> Impression:
     for word in row.columns[4].split():
         name, _, mark = word.rpartition("-")
         if mark not in ("0", "1") or not name:
-            raise ValueError(f"neither -0 nor -1: {word}")
+            raise ValueError(f"no label, -0 or -1: {word}")
         shown.append(name)
         clicked.append(mark == "1")
     history = row.columns[3].split()

@@ -21,7 +21,7 @@ import numpy as np
 
 from fairseq_plugins.data.readers import Document, Unusable
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import write_lines
+from fairseq_plugins.files import read_named, write_lines
 from fairseq_plugins.lab.corpora import numbered_lines, png
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 from fairseq_plugins.progress import progress_bar
@@ -40,7 +40,7 @@ PER_FILE = 1000
 
 
 def pictures(folder: Path) -> Iterator[Document]:
-    """The pictures that the metadata of a folder names: their paths as texts, and their labels.
+    """The pictures that the metadata of a folder names: their paths within it as texts, and labels.
 
     Raises:
         ConfigurationError: the folder has no metadata, or a file of it cannot be read.
@@ -61,15 +61,24 @@ def pictures(folder: Path) -> Iterator[Document]:
             if problem:
                 yield Document("all", place, "", "", problem)
             else:
-                yield Document("all", place, str(folder / columns[0] / columns[1]), columns[3])
+                yield Document("all", place, f"{columns[0]}/{columns[1]}", columns[3])
 
 
-def read_picture(document: Document, shrink: int) -> Document:
-    """The document with the grey levels of the picture that its text names, see `as_text`."""
+def read_picture(document: Document, folder: Path, shrink: int) -> Document:
+    """The document with the grey levels of the picture that its text names, see `as_text`.
+
+    Args:
+        document: its text is a path within `folder`.
+        folder: has the pictures; no other file is read.
+        shrink: see `as_text`.
+
+    Raises:
+        Unusable: the picture cannot be read.
+    """
     if document.problem:
         return document
     try:
-        width, height, levels = png.decode(Path(document.source).read_bytes())
+        width, height, levels = png.decode(read_named(folder, document.source))
         if (width, height) != (SIZE, SIZE):
             raise ValueError(f"another size than {SIZE} x {SIZE}: {width} x {height}")
     except OSError as error:

@@ -129,9 +129,10 @@ def _read_impressions(
         files[split].finalize(f"{prefixes[split]}.idx")
         write_lines(folder / IMPRESSIONS / f"{split}.id", ids[split])
         if not counts[split]["impressions"]:
+            source = (test if split == "test" else train) / mind.BEHAVIORS
             raise ConfigurationError(
-                f"no impression of {split} can be used"
-                + "".join(f"; what comes first: {line}" for line in bad.named[:1])
+                f"no impression of {split} can be used (from {source}): "
+                + bad.first.get(split, "there is none")
             )
     return counts
 

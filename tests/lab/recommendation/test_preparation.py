@@ -65,7 +65,7 @@ BAD = {
     "9\tU1\ttime\tN0": "not 5 columns: 4",
     "9\tU1\ttime\tN0\tN1-0 N2-0": "no click",
     "9\tU1\ttime\tN0\tN1-1": "no news without a click",
-    "9\tU1\ttime\tN0\tN1 N2": "neither -0 nor -1: N1",
+    "9\tU1\ttime\tN0\tN1 N2": "no label, -0 or -1: N1",
     "9\tU1\ttime\tN0\t": "no click",
     "9\tU1\ttime\tN0 N77\tN1-0 N2-1": "not in news.tsv: N77",
 }
@@ -93,7 +93,10 @@ def test_a_split_without_impressions_is_refused(tmp_path):
     made_up_news.write(tmp_path)
     path = tmp_path / "dev/behaviors.tsv"
     path.write_text(path.read_text().replace("-0", "").replace("-1", ""))  # as MIND's test set
-    with pytest.raises(ConfigurationError, match="no impression of test can be used; .* -0 nor -1"):
+    with (tmp_path / "train/behaviors.tsv").open("a") as file:
+        file.write("no columns\n")  # a problem of another split, which comes first
+    told = r"no impression of test .*dev/behaviors.tsv\): test  behaviors.tsv:1  no label, -0 or -1"
+    with pytest.raises(ConfigurationError, match=told):
         made_up_news.prepare(tmp_path)
 
 
