@@ -17,7 +17,6 @@ LEAST = {  # of the whole numbers among the options of the search
 Place = str | Path
 # whether to show a bar on stderr, or a function called with the number of texts of each batch
 Progress = bool | Callable[[int], Any]
-Limit = Callable[[int], int]  # maps the tokens of a source to the maximum subwords to write
 Done = Callable[[int], Any]  # called with the number of sources of each finished batch
 
 
@@ -70,6 +69,7 @@ class Input(NamedTuple):
     """A source for which the engine writes an `Output`."""
 
     pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
+    limit: int  # the most subwords of a hypothesis, without the end symbol
     prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
     number: int = 0  # from 0, for the draws of sampling and for messages
     part: int = 0  # from 0, of a text that was split, for the draws
@@ -99,15 +99,15 @@ class Engine(Protocol):
     tells_copied: bool
 
     def search(
-        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """Up to `count` hypotheses for each input, the best first.
 
         Args:
             inputs: what to search for.
-            max_length, done: see their types.
             count: at least 1; at most the beam size is returned.
             copied: whether outputs should have `copied`, if the engine supports it.
+            done: see its type.
 
         Raises:
             ConfigurationError: the options allow no hypothesis, or the memory is too small.
@@ -154,7 +154,6 @@ def refuse_pickling(engine: object) -> NoReturn:
 def search(
     engine: Engine,
     inputs: Sequence[Input],
-    max_length: Limit,
     count: int,
     progress: Progress,
     copied: bool = False,
@@ -162,4 +161,4 @@ def search(
     """`Engine.search` with progress."""
     with progress_bar(description="done", total=len(inputs), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update
-        return engine.search(inputs, max_length, count, copied, done)
+        return engine.search(inputs, count, copied, done)

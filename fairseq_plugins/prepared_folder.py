@@ -9,10 +9,12 @@ from typing import Any, Union
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.text.processing import Processing, Processor
+from fairseq_plugins.text.processing import LengthLimit, Processing, Processor
 from fairseq_plugins.text.subwords import KINDS
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
+MOST_RATIO = 1000  # of a corpus that can be trained on
+RATIOS = "length_ratios"  # in the record: `LengthLimit.ratio` by direction, such as "de-en"
 DIGESTS = "sha256"  # in the record: digests of `needed_files`; not in earlier releases
 
 
@@ -87,7 +89,16 @@ class Prepared:
         """
         settings, for_summaries = self.processing, self.task == "summarization"
         settings.check_languages(source_lang, target_lang, self.folder)
-        return Processor(settings, self.subwords, source_lang, target_lang, for_summaries)
+        limit = self.length_limit(source_lang, target_lang)
+        return Processor(settings, self.subwords, source_lang, target_lang, for_summaries, limit)
+
+    def length_limit(self, source_lang: str, target_lang: str) -> LengthLimit:
+        """The limit of translations in a direction; without a ratio if the record has none."""
+        record = read_json(self.folder / RECORD)
+        ratios = record.get(RATIOS) if isinstance(record, dict) else None
+        ratio = ratios.get(f"{source_lang}-{target_lang}") if isinstance(ratios, dict) else None
+        usable = isinstance(ratio, (int, float)) and 0 < ratio < MOST_RATIO
+        return LengthLimit(ratio if usable else None)
 
     @functools.cached_property
     def words(self) -> dict[str, str]:

@@ -116,9 +116,11 @@ class Summarizer:
             pieces = encode(self.processor, document)  # subwords that are not read take much memory
             lengths.append(len(pieces))
             kept.append(pieces[: self.max_source])
-        real = [Input(part, (), number) for number, part in enumerate(kept, first) if part]
-        outputs = iter(
-            search(self.engine, real, self.max_length, count, self._progress, self.wants_copied)
-        )
+        real = [
+            Input(part, min(self.max_length(len(part) + 1), self.engine.max_output), (), number)
+            for number, part in enumerate(kept, first)
+            if part
+        ]
+        outputs = iter(search(self.engine, real, count, self._progress, self.wants_copied))
         for whole, part in zip(lengths, kept):
             yield whole, len(part), next(outputs) if part else [Output("", True)]

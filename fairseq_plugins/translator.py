@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from fairseq_plugins.choose_engine import open_engine
 from fairseq_plugins.engine import Engine, Input, Place, Progress, search
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.text import Lock, Output, encode, listed, longest_translation
+from fairseq_plugins.serving.text import Lock, Output, encode, listed
+from fairseq_plugins.text.processing import MORE, LengthLimit
 
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese
 
@@ -35,7 +36,8 @@ class Translator:
 
     Attributes:
         engine: runs the model.
-        max_length: maps the tokens of a source to the maximum subwords of its translation.
+        max_length: maps the tokens of a source to the maximum subwords of its translation; at first
+            the `LengthLimit` of the model's data, which a longer `min_len` or prefix raises.
         split: numbers (from 1) of lines that were too long for the model and translated in parts.
         cut_off: numbers of lines whose translation was stopped at the length limit. A service that
             runs for long should clear `split` and `cut_off`, which grow.
@@ -65,7 +67,7 @@ class Translator:
                 f"--min-len {least}: this model writes at most {self.engine.max_output:,} subwords"
             )
         self.processor, self.max_source = self.engine.processor, self.engine.max_source
-        self.max_length: Callable[[int], int] = longest_translation
+        self.max_length: Callable[[int], int] = self.processor.length_limit
         self.split: list[int] = []
         self.cut_off: list[int] = []
         self._progress, self._nbest = progress, options.get("nbest", 1)
@@ -110,21 +112,24 @@ class Translator:
             if len(pieces) > self.max_source:
                 split.append(number)
             for place, part in enumerate(self._within_limit(pieces)):
-                limit = min(self.max_length(len(part) + 1), self.engine.max_output)
+                prefix, begin[number] = begin[number], []  # the prefix of the first part
+                limit = self.max_length(len(part) + 1)
+                if isinstance(self.max_length, LengthLimit):
+                    limit = max(limit, self._least, len(prefix) + MORE)
+                limit = min(limit, self.engine.max_output)
                 if self._least > limit:
                     raise ConfigurationError(
                         f"--min-len {self._least}: line {first + number + 1} has {len(part):,} "
                         f"subwords, which become at most {limit:,}: give a smaller number"
                     )
-                prefix, begin[number] = begin[number], []  # the prefix of the first part
                 if len(prefix) > limit:
                     raise ConfigurationError(
                         f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
                         f"limit is {limit:,}: give a shorter one"
                     )
-                inputs.append(Input(part, prefix, first + number, place))
+                inputs.append(Input(part, limit, prefix, first + number, place))
         found: list[list[list[Output]]] = [[] for _ in lines]
-        searched = search(self.engine, inputs, self.max_length, count, self._progress)
+        searched = search(self.engine, inputs, count, self._progress)
         for each, outputs in zip(inputs, searched):
             found[each.number - first].append(outputs)
             if not outputs[0].complete:

@@ -28,7 +28,7 @@ Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the fi
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of("translate", __doc__)
     _lines.add_files(parser)
-    longest = "a little over twice the line's length"
+    longest = "1.2 times the line's subwords plus 10, or more where the training data needs it"
     _lines.add_options(parser, "translations", "lines", 2000, longest, ngram=0)
     add_path(
         parser, "--prefixes", "FILE", "text that each translation must begin with; an empty line "

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.generation.engine import TrainedClassifier
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.engine import ExportedClassifier
 from fairseq_plugins.serving.folder import Export
-from fairseq_plugins.serving.text import LONGEST, longest_translation
+from fairseq_plugins.serving.text import LONGEST
 from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
@@ -85,7 +86,7 @@ def export(
         from .shortlist import check_shortlist
 
         check_shortlist(task)
-    compared = _Classes(folder, model, task, split) if classes else _Texts(model, task, split)
+    compared = (_Classes if classes else _Texts)(folder, model, task, split)
     with new_folder(out) as part:
 
         def finish() -> None:
@@ -117,7 +118,7 @@ def export(
 class _Texts:
     """The sentences that torch and an export translate or summarize."""
 
-    def __init__(self, model: Any, task: Any, split: str | None):
+    def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
         self.model, self.task, self.too_long = model, task, 0
         longest = limits(model, task)[0] + 1  # with the end symbol
         self.most: Callable[[int], int] = sample_limit
@@ -125,8 +126,9 @@ class _Texts:
             self.sources = sample_sources(task, longest)
         else:
             self.sources, self.too_long = all_sources(task, split, longest)
-            summarizes = isinstance(task, SummarizationTask)
-            self.most = (lambda length: LONGEST) if summarizes else longest_translation
+            self.most = Prepared(folder).length_limit(task.cfg.source_lang, task.cfg.target_lang)
+            if isinstance(task, SummarizationTask):
+                self.most = lambda source_length: LONGEST
 
     @functools.cached_property
     def expected(self) -> list[tuple[list[int], float]]:

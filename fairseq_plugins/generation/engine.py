@@ -16,7 +16,7 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import Done, Input, Limit, Options, Place, refuse_pickling
+from fairseq_plugins.engine import Done, Input, Options, Place, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.batches import fill_batches
@@ -25,7 +25,7 @@ from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .copied import find_copied, number_copied, of_rows
-from .generator import BeamGenerator
+from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
 from .unknown import NUMBERS, number_prefix, number_unknown, write
 
@@ -142,26 +142,27 @@ class TrainedModel:
         self._searching = Lock()  # fairseq's generator has one limit at a time
 
     def search(
-        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         tokens = _encode(self.task.source_dictionary, [each.pieces for each in inputs])
         outputs: list[list[Output]] = [[] for _ in inputs]
         lengths = [len(source) for source in tokens]
-        # fairseq has one limit per batch, and the minimum length of any source with a prefix; but
-        # an output must not depend on the other sources of its batch
-        kinds = [(len(r.prefix), max_length(n)) for r, n in zip(inputs, lengths)]
+        # fairseq has the minimum length of any source with a prefix, and its own loop has one limit
+        # per batch; but an output must not depend on the other sources of its batch
+        one_limit = not getattr(self.generator, "takes_limits", False)
+        kinds = [(len(each.prefix), each.limit * one_limit) for each in inputs]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
             with _told_if_memory_is_short(self.max_tokens):
-                found = self._search_batch(some, of_some, kinds[batch[0]][1], count, copied)
+                found = self._search_batch(some, of_some, count, copied)
             for index, hypotheses in zip(batch, found):
                 outputs[index] = hypotheses
             done(len(batch))
         return outputs
 
     def _search_batch(
-        self, inputs: list[Input], tokens: list[Tensor], longest: int, count: int, copied: bool
+        self, inputs: list[Input], tokens: list[Tensor], count: int, copied: bool
     ) -> list[list[Output]]:
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
@@ -172,13 +173,15 @@ class TrainedModel:
             lacking = number_unknown(sample, dictionary, [each.pieces for each in inputs])
         begin = self._prefixes(inputs, lacking)
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        limit = min(longest, getattr(self.generator, "max_len", self.max_output + 1) - 1)
+        most = getattr(self.generator, "max_len", self.max_output + 1) - 1
+        limits = [min(each.limit, most) for each in inputs]
+        sample[LIMITS] = torch.tensor(limits)
         seed = self.seed if self.generation.sampling else None
         with self._searching, torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 number, part = min((each.number, each.part) for each in inputs)
                 torch.manual_seed(seed + number + 1_000_003 * part)
-            self.generator.max_len_a, self.generator.max_len_b = 0, longest
+            self.generator.max_len_a, self.generator.max_len_b = 0, max(limits)
             found = self.task.inference_step(
                 self.generator, self.models, sample, prefix_tokens=begin
             )
@@ -193,7 +196,7 @@ class TrainedModel:
         outputs: list[list[Output]] = [[] for _ in inputs]
         for (row, hypothesis), line, places in zip(best, written, positions):
             pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
-            complete, score = len(line) <= limit, float(hypothesis["score"])
+            complete, score = len(line) <= limits[row], float(hypothesis["score"])
             outputs[order[row]].append(Output(pieces, complete, places, score))
         return outputs
 

@@ -25,6 +25,8 @@ _warm = threading.local()  # `recorder`: what has recorded, as libraries have me
 VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
 KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
+# the entry of a batch with the most tokens of the hypotheses of each sentence, int64 on the CPU
+LIMITS = "length_limits"
 Hypothesis = dict[str, Tensor]
 
 
@@ -50,6 +52,15 @@ class BeamGenerator(SequenceGenerator):
 
     records: bool | None = None  # whether to record steps; None: the variable decides
 
+    @property
+    def takes_limits(self) -> bool:
+        """Whether each sentence of a batch may have its own limit, and unknown subwords."""
+        return (
+            type(self.search) is GroupedBeamSearch
+            and self.lm_model is None
+            and not self.match_source_len
+        )
+
     def _generate(
         self,
         sample: dict[str, dict[str, Tensor]],
@@ -57,19 +68,13 @@ class BeamGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[Hypothesis]]:
-        supported = (
-            type(self.search) is GroupedBeamSearch
-            and self.lm_model is None
-            and constraints is None
-            and not self.match_source_len
-            and "src_tokens" in sample["net_input"]
-        )
-        if not supported:
+        ours = self.takes_limits and constraints is None
+        if not ours or "src_tokens" not in sample["net_input"]:
             if prefix_tokens is not None:
                 prefix_tokens = to_known(prefix_tokens, self.tgt_dict)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        numbers: Any = sample.get(NUMBERS)
-        return _Batch(self, sample["net_input"], prefix_tokens, bos_token, numbers).run()
+        more: Any = sample.get(NUMBERS), sample.get(LIMITS)
+        return _Batch(self, sample["net_input"], prefix_tokens, bos_token, *more).run()
 
 
 class _Batch:
@@ -88,15 +93,19 @@ class _Batch:
         prefix: Tensor | None,
         start: int | None,
         numbers: Tensor | None = None,
+        limits: Tensor | None = None,
     ) -> None:
         self.generator = generator
         self.model: BeamEnsemble = generator.model
         self.beam, self.prefix = generator.beam_size, prefix
         source = net_input["src_tokens"]
         self.sentences, length = source.shape[:2]
-        self.last = min(
-            int(generator.max_len_a * length + generator.max_len_b), generator.max_len - 1
-        )
+        if limits is None:
+            longest = int(generator.max_len_a * length + generator.max_len_b)
+            limits = torch.full((self.sentences,), longest)
+        limits = limits.clamp(max=generator.max_len - 1)
+        self.first_limit, self.last = int(limits.min()), int(limits.max())
+        self.limits = limits.to(source.device)
         assert generator.min_len <= self.last, (
             "min_len cannot be larger than max_len, please adjust these!"
         )
@@ -130,7 +139,7 @@ class _Batch:
                 self._replay(number)
             else:
                 self.step(number)
-            done = self.late(self.found >= self.beam)
+            done = self.late((self.found >= self.beam) | (self.limits <= number))
             if done is None or not bool(done.any()):
                 continue
             if bool(done.all()):
@@ -188,7 +197,7 @@ class _Batch:
         """Whether a step equals the following ones, except for its number."""
         prefix = 0 if self.prefix is None else self.prefix.size(1)
         return (
-            max(2, prefix) <= number < self.last
+            max(2, prefix) <= number < self.first_limit
             and self.history is None
             and not self.model.need_attention
             and self.generator.token_indices_to_suppress is None
@@ -255,6 +264,7 @@ class _Batch:
         self.offsets = self.offsets[: len(kept)]
         self.previous, self.totals = self.previous[rows], self.totals[kept]
         self.ignored, self.found = self.ignored[kept], self.found[kept]
+        self.limits = self.limits[kept]
         if self.prefix is not None:
             self.prefix = self.prefix[kept]
         if self.history is not None:
@@ -287,9 +297,10 @@ class _Batch:
         rows[:, generator.pad].fill_(nothing)
         if generator.unk_penalty:
             rows[:, generator.unk] -= generator.unk_penalty
-        if number >= self.last:
-            rows[:, :eos].fill_(nothing)
-            rows[:, eos + 1 :].fill_(nothing)
+        if number >= self.first_limit:
+            ends = log_probs[:, :, eos].clone()
+            log_probs.masked_fill_((self.limits <= number).view(-1, 1, 1), nothing)
+            log_probs[:, :, eos] = ends
         forced: Tensor | None = None
         if self.prefix is not None and number < min(self.prefix.size(1), self.last):
             forced = self.prefix[:, number]

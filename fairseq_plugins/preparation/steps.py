@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.files import PART, digest, lock, open_to_append
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.prepared_folder import DIGESTS, RECORD, needed_files
+from fairseq_plugins.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
 
 LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours
 CHECKSUM = re.compile("[0-9a-f]{64}")
@@ -242,6 +243,7 @@ class Preparation:
         if finished:
             paths = needed_files(self.folder)
             stored["bytes"] = {name: path.stat().st_size for name, path in paths.items()}
+            stored[RATIOS] = length_ratios(self.folder)
             stored[DIGESTS] = {name: digest(path) for name, path in paths.items()}
         else:
             stored["files"] = self._files

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.engine import Done, Input, Limit, Options, refuse_pickling
+from fairseq_plugins.engine import Done, Input, Options, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 
@@ -68,14 +68,14 @@ class ExportedModel:
         self.copies, self.tells_copied = export.copies, export.tells_copied
 
     def search(
-        self, inputs: Sequence[Input], max_length: Limit, count: int, copied: bool, done: Done
+        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         copied = copied and export.tells_copied
-        for pieces, prefix, number, part in inputs:
+        for pieces, longest, prefix, number, part in inputs:
             tokens, lacking = self._numbers(pieces)
-            limit = min(max_length(len(tokens)), self.max_output)
+            limit = min(longest, self.max_output)
             begin = export.target.encode(prefix)[:-1]
             if lacking and export.tells_attention:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)

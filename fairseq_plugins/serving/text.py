@@ -1,6 +1,5 @@
 """Convert lines of text to subwords and back, however the model runs."""
 
-import math
 import os
 import re
 import threading
@@ -11,9 +10,6 @@ from typing import Any, NamedTuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank
 
-# The longest translation has twice as many subwords as its source, rounded up to a multiple of
-# this number, so that the limit does not depend on the batch.
-LENGTH_STEP = 100
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # default limit of a summary, in subwords
 
@@ -145,11 +141,6 @@ def with_characters(
         elif token >= vocabulary:
             found[place] = lacking[token - vocabulary]
     return " ".join(found)
-
-
-def longest_translation(source_length: int) -> int:
-    """The maximum number of subwords in a translation, for a source of this many tokens."""
-    return 2 * LENGTH_STEP * math.ceil(source_length / LENGTH_STEP)
 
 
 def sentences_of(pieces: str) -> list[str]:

@@ -2,10 +2,13 @@
 
 fairseq's BLEU uses the tokeniser 13a for every language, so Chinese scores 0, and its references
 are joined from subwords. For a folder that this package prepared, tokeniser, detokenisation and
-references are those of `evaluate`. `--eval-bleu-args` sets the search options.
+references are those of `evaluate`, and so is the limit of the length of translations.
+`--eval-bleu-args` sets the search options. "cut_off" in the log counts translations that reached
+the limit.
 """
 
 import functools
+import json
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset
 from fairseq.logging import metrics
@@ -24,11 +28,15 @@ from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import TOKENISED_BLEU
 from fairseq_plugins.generation.copied import number_copied
+from fairseq_plugins.generation.generator import LIMITS
 from fairseq_plugins.generation.unknown import number_unknown, write
 from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.text.processing import LengthLimit
 
 logger = logging.getLogger(__name__)
 
+LIMIT_OPTIONS = ("max_len_a", "max_len_b")  # in --eval-bleu-args: they replace the data's limit
+CUT_OFF = "cut_off"  # in logs
 NAME = "scorers_of_valid"  # in batches; of tasks and their datasets
 
 
@@ -142,6 +150,7 @@ def install() -> None:
     around(TranslationTask, "load_dataset")(_load_dataset)
     around(LanguagePairDataset, "collater")(_collater)
     around(TranslationTask, "_inference_with_bleu")(_inference)
+    around(TranslationTask, "valid_step")(_valid_step)
     around(TranslationTask, "reduce_metrics")(_reduce_metrics)
 
 
@@ -176,10 +185,41 @@ def _collater(original: Callable, self: LanguagePairDataset, *args: Any, **kwarg
     return batch
 
 
+@functools.lru_cache(maxsize=4)
+def _length_limit(data: str, source: str, target: str, given: str) -> LengthLimit | None:
+    """The limit of translations; None for that of `given` or, for fairseq's own data, fairseq's."""
+    if any(name in json.loads(given) for name in LIMIT_OPTIONS):
+        return None
+    limit = Prepared(data).length_limit(source, target)
+    return None if limit.ratio is None else limit
+
+
+def _limit(task: TranslationTask, generator: Any, sample: dict[str, Any]) -> None:
+    """Limit the translations of a batch as `evaluate` does."""
+    cfg, source = task.cfg, sample["net_input"]["src_lengths"].cpu()
+    data = utils.split_paths(cfg.data)[0]
+    limit = _length_limit(data, cfg.source_lang, cfg.target_lang, cfg.eval_bleu_args)
+    if limit is not None:
+        limits = [max(limit(length), generator.min_len) for length in source.tolist()]
+        sample[LIMITS] = torch.tensor(limits)
+        # of a search that takes one limit per batch
+        generator.max_len_a, generator.max_len_b = 0, max(limits)
+
+
+def _cut_off(generator: Any, sample: dict[str, Any], lengths: Sequence[int]) -> int:
+    """The number of translations, of these lengths with the end symbol, that reached the limit."""
+    source = sample["net_input"]["src_tokens"].size(1)
+    one = int(generator.max_len_a * source + generator.max_len_b)
+    limits = sample[LIMITS].tolist() if LIMITS in sample else [one] * len(lengths)
+    most = generator.max_len - 1
+    return sum(length > min(limit, most) for length, limit in zip(lengths, limits))
+
+
 def _inference(
     original: Callable, self: TranslationTask, generator: Any, sample: dict[str, Any], model: Any
 ) -> Any:
     scorer = _scorers(self).get(sample.get(NAME, ""))
+    _limit(self, generator, sample)
     if scorer is None:
         return original(self, generator, sample, model)
     numbers = sample["id"].tolist()
@@ -190,6 +230,8 @@ def _inference(
         lacking = number_unknown(sample, self.tgt_dict, sources)
     found = self.inference_step(generator, [model], sample, prefix_tokens=None)
     tokens = [best[0]["tokens"] for best in found]
+    lengths = [len(line) for line in tokens]
+    vars(self)[CUT_OFF] = vars(self).get(CUT_OFF, 0) + _cut_off(generator, sample, lengths)
     tokens = number_copied([model], sample, tokens, range(len(tokens)))
     pieces = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
     references = [scorer.references[number] for number in numbers]
@@ -200,6 +242,15 @@ def _inference(
     return scorer.metric.corpus_score(texts, [references])
 
 
+def _valid_step(
+    original: Callable, self: TranslationTask, sample: dict[str, Any], model: Any, criterion: Any
+) -> Any:
+    loss, size, log = original(self, sample, model, criterion)
+    if CUT_OFF in vars(self):
+        log[CUT_OFF] = vars(self).pop(CUT_OFF)
+    return loss, size, log
+
+
 def _reduce_metrics(
     original: Callable, self: TranslationTask, logging_outputs: list[Any], criterion: Any
 ) -> None:
@@ -207,6 +258,8 @@ def _reduce_metrics(
     if lengths:  # a validation
         scores = [scorer.score for scorer in _scorers(self).values()]
         metrics.log_derived("bleu", (scores or [score])[0])  # fairseq keeps what is there
+        if any(CUT_OFF in log for log in logging_outputs):
+            metrics.log_scalar_sum(CUT_OFF, sum(log.get(CUT_OFF, 0) for log in logging_outputs))
     original(self, logging_outputs, criterion)
     totals = [f"_bleu_totals_{order}" for order in range(EVAL_BLEU_ORDER)]
     if lengths and not any(log.get(name, 0) > 0 for log in logging_outputs for name in totals):

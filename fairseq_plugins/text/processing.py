@@ -1,6 +1,7 @@
 """The text processing of a prepared folder, for new source text and for the model's output."""
 
 import unicodedata
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,11 +10,32 @@ from fairseq_plugins.text.subwords import KINDS
 
 TOKENIZERS = ("moses", "none")
 NFC = "NFC"
+# a translation has at most max(ratio, LEAST_RATIO) times its source's subwords, plus MORE
+LEAST_RATIO, MORE = 1.2, 10
+UNKNOWN_RATIO_LEAST = 200  # the least limit without a ratio, as in fairseq-generate
 
 
 def normalise(text: str, form: str | None) -> str:
     """The text in a Unicode form, `NFC`; unchanged without one, as in earlier releases."""
     return text if form is None else unicodedata.normalize("NFC", text)
+
+
+@dataclass(frozen=True)
+class LengthLimit:
+    """The most subwords of a translation, for validation, search and exports alike.
+
+    Attributes:
+        ratio: the least r for which 99.9 % of the training pairs have at most r times as many
+            subwords as their source, plus `MORE`; None if the preparation did not record it.
+    """
+
+    ratio: float | None = None
+
+    def __call__(self, source_length: int) -> int:
+        """The limit for a source of this many tokens, with its end symbol."""
+        if self.ratio is None:
+            return max(UNKNOWN_RATIO_LEAST, 2 * source_length)
+        return int(max(self.ratio, LEAST_RATIO) * source_length) + MORE
 
 
 class Processing(NamedTuple):
@@ -115,6 +137,7 @@ class Processor:
         subwords: its subword model.
         source_lang, target_lang: the direction; may be the reverse of the folder's.
         for_summaries: whether the folder was prepared for summaries.
+        length_limit: of translations in this direction.
     """
 
     def __init__(
@@ -124,8 +147,10 @@ class Processor:
         source_lang: str,
         target_lang: str,
         for_summaries: bool,
+        length_limit: LengthLimit,
     ):
         self.settings, self.subwords, self.for_summaries = settings, subwords, for_summaries
+        self.length_limit = length_limit
         self._source = settings.tokenise(source_lang)
         self._target = settings.tokenise(target_lang)
 

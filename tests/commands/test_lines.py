@@ -222,7 +222,7 @@ def test_of_documents_only_what_the_model_reads_is_held():
         name, max_source, max_output = "fake", 3, 3
         summarizes = copies = tells_copied = False
 
-        def search(self, inputs, max_length, count, copied, done):
+        def search(self, inputs, count, copied, done):
             assert all(len(each.pieces) == 3 for each in inputs)
             return [[Output("", True)]] * len(inputs)
 

@@ -20,9 +20,9 @@ from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import new_folder
 from fairseq_plugins.files import digest
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.folder import ENCODER, Export
 from fairseq_plugins.serving.search import Hypothesis
-from fairseq_plugins.serving.text import longest_translation
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources
@@ -81,10 +81,9 @@ def without_building(monkeypatch):
 
 def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     """All options at once; a folder of the user's with a similar name stays as it is."""
-    pytest.importorskip("thot", reason="needs sil-thot: pip install '.[shortlist]'")
     (out.parent / "exported.part").mkdir()
     (out.parent / "exported.part" / "notes").write_text("mine")
-    words = ["--int8", "--shortlist", "--compare", "valid", "--licence", "MIT"]
+    words = ["--int8", "--compare", "valid", "--licence", "MIT"]
     limits, search = [], comparison.search
 
     def recorded(exported, sources, options):
@@ -98,7 +97,9 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     assert json.loads((out / "config.json").read_text())["licence"] == "MIT"
     assert Export(out).max_source == LIMIT - 1
     # the scores are of whole translations
-    assert set(limits) == {(n, longest_translation(n)) for n, _ in limits}
+    limit = Prepared(out).length_limit("src", "tgt")
+    assert limit.ratio == Prepared(prepared).length_limit("src", "tgt").ratio is not None
+    assert set(limits) == {(n, limit(n)) for n, _ in limits}
 
     sources = (prepared / "text" / "subwords" / "valid.src").read_text().splitlines()
     long = sum(len(line.split()) >= LIMIT for line in sources)
@@ -108,13 +109,11 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     assert 0 < long < len(sources)
     told = f"float32: torch's hypothesis or a tie for {short} of {short} sentences; scores differ"
     assert any(line.startswith(told) for line in lines)
-    for kind in ("8-bit", "8-bit with shortlist"):
-        assert any(line.startswith(f"{kind}: torch's hypothesis or a tie for ") for line in lines)
+    assert any(line.startswith("8-bit: torch's hypothesis or a tie for ") for line in lines)
     words = ["evaluate", prepared, out, "--split", "valid", "--cpu"]
     with pytest.raises(ConfigurationError, match="is an exported model, which has no checkpoints"):
         commands.main([*map(str, words), "--last", "3"])
-    # of options, each side takes what its kind of model has
-    words += ["--compare", run, "--checkpoint", "checkpoint_last.pt", "--", "--shortlist"]
+    words += ["--compare", run, "--checkpoint", "checkpoint_last.pt"]
     assert commands.main(list(map(str, words))) == 0
     given = [str(prepared), "--path", str(out), "--fp16"]
     with pytest.raises(ConfigurationError, match="^--fp16 is for checkpoints, not for an exported"):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_plugins.serving.text import Output
+from fairseq_plugins.text.processing import LengthLimit
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.translator import Translator
 
@@ -16,9 +17,11 @@ class Echo:
     summarizes = copies = tells_copied = False
 
     def __init__(self, kind):
-        self.processor = SimpleNamespace(encode=str, decode=str, subwords=KINDS[kind])
+        self.processor = SimpleNamespace(
+            encode=str, decode=str, subwords=KINDS[kind], length_limit=LengthLimit()
+        )
 
-    def search(self, inputs, max_length, count, copied, done):
+    def search(self, inputs, count, copied, done):
         texts = [" ".join(each.pieces) for each in inputs]
         return [[Output(f"[{t}]", True), Output(f"({t})", t != "short")][:count] for t in texts]
 

@@ -1,8 +1,10 @@
 """BLEU of the validation text in training is that of `evaluate`."""
 
 import random
+import re
 import shutil
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from fairseq_plugins.evaluation import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluation.translation import Translations
 from fairseq_plugins.generation import copied
 from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
+from fairseq_plugins.translator import Translator
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
 SIZES = {"train": 60, "valid": 20}
@@ -69,10 +72,11 @@ def logged_bleu(task, spoil, model=None, sentences=7):
         return found
 
     task.inference_step, task.tokenizer = inference_step, None
+    generator = SimpleNamespace(min_len=1, max_len=200, max_len_a=0, max_len_b=200)
     batches = task.get_batch_iterator(task.dataset("valid"), max_sentences=sentences)
     with metrics.aggregate(new_root=True) as aggregated:
         for sample in batches.next_epoch_itr(shuffle=False):
-            bleu = task._inference_with_bleu(None, sample, model)
+            bleu = task._inference_with_bleu(generator, sample, model)
             log = {"_bleu_sys_len": bleu.sys_len, "_bleu_ref_len": bleu.ref_len}
             for order in range(4):
                 log[f"_bleu_counts_{order}"] = bleu.counts[order]
@@ -243,6 +247,24 @@ def test_a_training_that_had_another_score_has_no_best(chinese, train_args, run_
     assert "BLEU of valid was fairseq's own and is now BLEU of evaluate: the best value" in said
     assert "early stop" not in said and "example hypothesis" in said
     assert last()["extra_state"]["best"] < 90
+
+
+def test_a_validation_has_the_limit_of_the_data_and_counts_what_reaches_it(
+    prepare, train_args, run_train, tmp_path
+):
+    """Which a larger minimum raises: all translations end there."""
+    folder = prepare("fr")
+    words = [*train_args, "--save-dir", tmp_path, "--max-update", 1, "--max-tokens-valid", 60]
+    said = run_train(
+        folder, *words, "--eval-bleu", "--eval-bleu-args", '{"beam": 1, "min_len": 40}'
+    ).output
+    (cut_off,) = re.findall(r"valid on .*? cut_off (\d+)", said)
+    translator = Translator(tmp_path, data=folder, beam=1, min_len=40, cpu=True)
+    lines = (folder / "text/raw/valid.en").read_text(encoding="utf-8").splitlines()
+    assert max(len(line.split()) for line in translator.pieces(lines)) == 40
+    # BLEU counts the line without words, which `translate` leaves out
+    assert len(translator.cut_off) <= int(cut_off) <= len(translator.cut_off) + 1
+    assert int(cut_off) > 0, "no limit was reached: nothing is tested"
 
 
 def test_folders_of_other_tools_have_fairseqs_own(toy_data, train_args, run_train, tmp_path):

@@ -34,7 +34,7 @@ SCRIPTS = [name for task in BEFORE.values() for name in task["recipes"]]
 # chosen by BLEU, as in fairseq's example, and their loss is the fused one.
 CHOSEN_BY_BLEU = {
     "eval_bleu": True,
-    "eval_bleu_args": '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}',
+    "eval_bleu_args": '{"beam": 5}',
     "eval_bleu_detok": "moses",
     "eval_bleu_remove_bpe": "@@ ",
     "best_checkpoint_metric": "bleu",

@@ -1,0 +1,44 @@
+"""How much longer than its source a target is, which limits the length of translations."""
+
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_plugins.text.processing import MORE
+
+KEPT = 0.999  # the share of training pairs within the limit
+TRAIN = re.compile(r"train\.[^.]+-[^.]+\.([^.]+)\.idx")
+
+
+def length_ratios(folder: Path) -> dict[str, float]:
+    """`LengthLimit.ratio` of both directions of a folder's binary training pairs.
+
+    Returns:
+        by direction, such as "de-en"; empty if the folder has no pairs, such as for classification.
+    """
+    found = [(TRAIN.fullmatch(path.name), path) for path in folder.glob("train.*.idx")]
+    sizes = {name[1]: _subwords(path) for name, path in found if name}
+    return {
+        f"{source}-{target}": length_ratio(sizes[source], sizes[target])
+        for source, target in itertools.permutations(sorted(sizes), 2)
+    }
+
+
+def length_ratio(source: np.ndarray, target: np.ndarray) -> float:
+    """The least r for which `KEPT` of the pairs have ``target <= r * (source + 1) + MORE``.
+
+    Args:
+        source, target: subwords of each pair, without the end symbol, which limits count.
+    """
+    needed = (target - MORE) / (source + 1)
+    ratio = np.quantile(needed, KEPT, method="higher")
+    return float(max(np.ceil(ratio * 1000) / 1000, 0.001))
+
+
+def _subwords(index: Path) -> np.ndarray:
+    """The number of subwords of each sentence of binary data, without the end symbol."""
+    from fairseq_plugins.data.lengths import sizes  # imports torch
+
+    return sizes(index.with_suffix("")) - 1
