@@ -51,6 +51,7 @@ def apply() -> None:
     checkpoints.store_digests_of_words()
     checkpoints.warn_of_other_words()
     batches.keep_the_last_batch()
+    batches.reject_what_a_model_cannot_read()
     batches.tell_which_blocks_have_no_perplexity()
     batches.refuse_to_train_on_no_batch()
     batches.count_every_batch()

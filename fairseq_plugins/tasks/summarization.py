@@ -6,9 +6,9 @@
 
 This command keeps the checkpoint with the highest ROUGE-Lsum on the validation set.
 
-A document longer than --max-source-positions or --max-tokens is an error before training starts,
-or is truncated and counted with --truncate-source. The translation task excludes such documents
-from training. Generation truncates documents as training did.
+A document longer than --max-source-positions is skipped in training, as in the translation task;
+with --truncate-source it is truncated, and the log says how much is not read. Generation truncates
+documents as training did.
 """
 
 import logging
@@ -22,10 +22,8 @@ from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import II
 
 from fairseq_plugins.data.lengths import describe_cut
-from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.json_files import json_object
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.scoring.rouge import (
@@ -35,11 +33,8 @@ from fairseq_plugins.scoring.rouge import (
     score_documents,
     tokenizer_of,
 )
-from fairseq_plugins.tasks.whole_texts import WholeTexts
 
 logger = logging.getLogger(__name__)
-
-SKIP = "--skip-invalid-size-inputs-valid-test"
 
 
 @dataclass
@@ -67,15 +62,13 @@ class SummarizationConfig(TranslationConfig):
     eval_rouge_unicode: bool = option(
         False, "count words of any script, not only of letters a to z and digits"
     )
-    skip_invalid_size_inputs_valid_test: bool = II("dataset.skip_invalid_size_inputs_valid_test")
 
 
 @register_task("summarization", dataclass=SummarizationConfig)
-class SummarizationTask(WholeTexts, TranslationTask):
+class SummarizationTask(TranslationTask):
     """Summarizes documents; logs ROUGE during validation with --eval-rouge."""
 
     cfg: SummarizationConfig
-    how_to_cut = "--truncate-source and --max-source-positions"
 
     def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
@@ -99,8 +92,6 @@ class SummarizationTask(WholeTexts, TranslationTask):
             task_cfg: in generation, the configuration of the task that the checkpoint was trained
                 with. Its length limits and `truncate_source` replace default values of this task.
 
-        Raises:
-            ConfigurationError: documents or summaries are too long for the model.
         """
         if task_cfg is not None:
             defaults = SummarizationConfig.__dataclass_fields__
@@ -112,51 +103,17 @@ class SummarizationTask(WholeTexts, TranslationTask):
         truncate, self.cfg.truncate_source = self.cfg.truncate_source, False
         super().load_dataset(split, epoch, combine, **kwargs)  # uncut, to count lengths
         self.cfg.truncate_source = truncate
-        documents, summaries = self.datasets[split].src_sizes, self.datasets[split].tgt_sizes
-        if summaries is not None:
-            self._check_lengths(split, summaries, "target", "summaries")
         if truncate:
-            limit = self.cfg.max_source_positions
+            documents, limit = self.datasets[split].src_sizes, self.cfg.max_source_positions
             if (documents > limit).any():
                 super().load_dataset(split, epoch, combine, **kwargs)
             logger.info(describe_cut(split, documents, limit, "documents"))
-        else:
-            advice = "truncate them with --truncate-source, or "
-            self._check_lengths(split, documents, "source", "documents", advice)
-
-    def _check_lengths(
-        self, split: str, lengths: np.ndarray, side: str, what: str, advice: str = ""
-    ) -> None:
-        """Raise a ConfigurationError for texts that fairseq would exclude for their length.
-
-        With --skip-invalid-size-inputs-valid-test only a warning is logged, except for train.
-        """
-        name = f"max_{side}_positions"
-        limit = getattr(self.cfg, name)
-        too_long = np.count_nonzero(lengths > limit)
-        if not too_long:
-            return
-        found = (
-            f"{too_long:,} of {len(lengths):,} {what} of '{split}' are longer than "
-            f"{flag(name)} {limit}"
-        )
-        if split != self.cfg.train_subset and self.cfg.skip_invalid_size_inputs_valid_test:
-            logger.warning(f"{found} and skipped, because of {SKIP}")
-            return
-        skip = "" if split == self.cfg.train_subset else f", or skip them with {SKIP}"
-        raise ConfigurationError(
-            f"{found}, the longest with {lengths.max():,}: {advice}train a model with "
-            f"{flag(name)} {lengths.max()}{skip}"
-        )
 
     def build_dataset_for_inference(
         self, src_tokens: list[torch.Tensor], src_lengths: Any, **kwargs: Any
     ) -> Any:
         """The documents of fairseq-interactive or `from_pretrained`; --truncate-source truncates
         them.
-
-        Raises:
-            ConfigurationError: a document is too long; the message says what to do.
         """
         limit = min(limits[0] for limits in [self.max_positions()] + self._model_positions)
         lengths = np.array([len(tokens) for tokens in src_tokens])
@@ -167,12 +124,6 @@ class SummarizationTask(WholeTexts, TranslationTask):
                 for tokens in src_tokens
             ]
             src_lengths = np.minimum(lengths, limit)
-        elif (lengths > limit).any() and not self.cfg.skip_invalid_size_inputs_valid_test:
-            raise ConfigurationError(
-                f"a document of {lengths.max():,} tokens is longer than --max-source-positions "
-                f"{limit}: truncate it with --truncate-source, or raise that up to the model's "
-                "limit"
-            )
         return super().build_dataset_for_inference(src_tokens, src_lengths, **kwargs)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:

@@ -125,15 +125,15 @@ def share_batch(
         raise
 
 
-def is_translation(given: argparse.Namespace) -> bool:
-    """Whether fairseq skips pairs that are too long; other tasks refuse or truncate them."""
-    return str(given.task).startswith("translation")
+def skips_too_long(given: argparse.Namespace) -> bool:
+    """Whether pairs that are too long are skipped; other tasks reject or truncate texts."""
+    return str(given.task).startswith(("translation", "summarization"))
 
 
 def limits_of(given: argparse.Namespace) -> lengths.Limits | None:
     """The longest source and target; None if no option limits them."""
     names = ("max_source_positions", "max_target_positions")
-    if is_translation(given):
+    if skips_too_long(given):
         default = lengths.DEFAULT_MAX_SOURCE_POSITIONS
         return lengths.Limits(*(getattr(given, name, default) for name in names))
     most = max(getattr(given, name, None) or 0 for name in ("max_positions", *names))
@@ -141,13 +141,13 @@ def limits_of(given: argparse.Namespace) -> lengths.Limits | None:
 
 
 def tell_left_out(data: Path, given: argparse.Namespace) -> list[str]:
-    """One line per subset with pairs that fairseq's translation task skips."""
+    """One line per subset with pairs that are skipped."""
     limits = limits_of(given)
-    if limits is None or not is_translation(given):
+    if limits is None or not skips_too_long(given):
         return []
     subsets = [given.train_subset]
-    if given.skip_invalid_size_inputs_valid_test and not given.disable_validation:
-        subsets += given.valid_subset.split(",")  # without the option, fairseq fails on them
+    if not given.disable_validation:
+        subsets += given.valid_subset.split(",")
     cut, languages = lengths.source_cut(given), lengths.languages_of(given)
     options = f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
     told = []
@@ -155,6 +155,8 @@ def tell_left_out(data: Path, given: argparse.Namespace) -> list[str]:
         count = lengths.count_too_long(data, languages, subset, limits, cut)
         if count:
             told.append(f"{count:,} pairs of {subset} exceed {options}: they are skipped")
+    if told and given.task == "summarization" and cut is None:
+        told.append("to truncate long documents instead, give --truncate-source after --")
     return told
 
 
@@ -168,17 +170,29 @@ def check_lengths(
     cut, limited = lengths.source_cut(given), request.tokens_per_process is not None
     limits = limits_of(given)
     longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given))
-    kept = limits if is_translation(given) else None
+    kept = limits if skips_too_long(given) else None
     longest = longest_of([given.train_subset], cut, kept)
+    _check_some_fit(longest, limits)
     batch_size.check_longest(batch, whole, processes, limited, longest)
     if given.disable_validation:
         return
     kept = limits if given.skip_invalid_size_inputs_valid_test else None
     longest = longest_of(given.valid_subset.split(","), cut, kept)
+    _check_some_fit(longest, limits)
     if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
         batch_size.check_longest(batch, whole, processes, limited, longest)
     elif str(given.max_tokens_valid).isdigit():  # a string in fairseq's parser
         batch_size.check_longest_of_valid(int(given.max_tokens_valid), longest)
+
+
+def _check_some_fit(longest: dict[str, int], limits: lengths.Limits | None) -> None:
+    """Raise a ConfigurationError for a subset of which every pair exceeds the limits."""
+    for subset, size in longest.items():
+        if limits and not size:
+            raise ConfigurationError(
+                f"every pair of {subset} exceeds --max-source-positions {limits.source} or "
+                f"--max-target-positions {limits.target}: raise them after --, or shorten the texts"
+            )
 
 
 def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
@@ -252,6 +266,9 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
         )
     if len(given.update_freq) != 1:
         raise ConfigurationError("--update-freq: give one number, the same for all epochs")
+    if skips_too_long(given) and not given.skip_invalid_size_inputs_valid_test:
+        words.append("--skip-invalid-size-inputs-valid-test")  # fairseq skips them in train only
+        given.skip_invalid_size_inputs_valid_test = True
     return words, given
 
 

@@ -76,13 +76,12 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     line = "{} pairs of {} exceed --max-source-positions 5"
     of_train = line.format(count(5, 1024, None), "train")
     told = [told for told in plan(toy_data.bin, *words).summary if "exceed" in told]
-    assert len(told) == 1 and told[0].startswith(of_train)
-    words_of_valid = [*words, "--skip-invalid-size-inputs-valid-test"]
-    told = [told for told in plan(toy_data.bin, *words_of_valid).summary if "exceed" in told]
     of_valid = count(5, 1024, None, "valid")
     assert of_valid > 0 and told[1].startswith(line.format(of_valid, "valid"))
     assert len(told) == 2 and told[0].startswith(of_train)
-    told = plan(toy_data.bin, *words_of_valid, "--disable-validation").summary
+    with pytest.raises(ConfigurationError, match="every pair of train exceeds --max-source-"):
+        plan(toy_data.bin, "--", "--max-source-positions", 1)
+    told = plan(toy_data.bin, *words, "--disable-validation").summary
     assert sum("exceed" in line for line in told) == 1
     advice = "longest sentence of train has 13 .*room for 13: give a larger --tokens-per-process"
     with pytest.raises(ConfigurationError, match=advice):
@@ -97,11 +96,10 @@ def test_pairs_that_are_left_out_need_no_room_in_a_batch(toy_data):
     kept = max(max(pair) for pair in pairs if pair[0] <= 9)
     assert kept < max(map(max, pairs))
     words = ["--", "--max-source-positions", 9, "--max-tokens"]
-    skip = "--skip-invalid-size-inputs-valid-test"
-    told = plan(toy_data.bin, *words, kept, skip).summary
+    told = plan(toy_data.bin, *words, kept).summary
     assert any("pairs of train exceed" in line for line in told)
     with pytest.raises(ConfigurationError, match=f"of train has {kept} .*--max-tokens {kept} or"):
-        plan(toy_data.bin, *words, kept - 1, skip)
+        plan(toy_data.bin, *words, kept - 1)
 
 
 def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
@@ -111,13 +109,9 @@ def test_sentences_of_valid_must_fit_into_its_own_batch(documents):
         plan(documents, "--", *words, 14, recipe="fastformer_cnn_dm")
     plan(documents, "--", *words, 14, "--disable-validation", recipe="fastformer_cnn_dm")
     # this leaves out what is longer than the model reads, not what is longer than a batch
-    skip = ["--skip-invalid-size-inputs-valid-test", "--max-target-positions", 12]
+    shorter = ["--max-target-positions", 12]
     with pytest.raises(ConfigurationError, match="--max-tokens-valid 15 or more"):
-        plan(documents, "--", *words, 14, *skip, recipe="fastformer_cnn_dm")
-    words[1] = 12  # this recipe does not cut sources
-    with pytest.raises(ConfigurationError, match="--max-tokens-valid 15 or more"):
-        plan(documents, "--", *words, 14)
-    plan(documents, "--", *words, 14, *skip)
+        plan(documents, "--", *words, 14, *shorter, recipe="fastformer_cnn_dm")
 
 
 def test_valid_may_have_longer_sentences_than_a_batch_of_training(documents, tmp_path):
