@@ -5,6 +5,8 @@ import io
 import os
 import pickle
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections import OrderedDict, defaultdict
@@ -17,6 +19,7 @@ from fairseq.data import Dictionary
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import unpickling
+from tests.conftest import ROOT
 
 compat.apply()
 
@@ -163,3 +166,43 @@ def test_tar_archives_are_refused(tmp_path):
     with open(str(tmp_path / "old.pt"), "rb") as file:
         with pytest.raises(ValueError, match="torch.save did not"):
             load(file)
+
+
+def test_hostile_checkpoints_end_in_one_line():
+    """Allowed names, called by REDUCE, NEWOBJ and BUILD with any arguments, in another process."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.compat.hostile", "0", "400"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr  # negative: a signal ended it
+    assert int(re.search(r"; (\d+) files", ran.stdout).group(1)) > 20, ran.stdout
+
+
+@pytest.mark.parametrize(
+    "size, stride, offset, inside",
+    [
+        ((4,), (1,), 0, True), ((4,), (1,), 1, False), ((2, 2), (2, 1), 0, True),
+        ((2, 2), (3, 1), 0, False), ((9, 4), (0, 1), 0, True), ((0,), (9,), 9, True),
+        ((4,), (-1,), 3, False), ((1,), (1,), -1, False), ((2**62, 2**62), (0, 0), 0, False),
+        ((4,), (1, 1), 0, False), ((True,), (1,), 0, False), ((1.0,), (1,), 0, False),
+    ],
+)  # fmt: skip
+def test_a_tensor_lies_inside_its_storage(size, stride, offset, inside):
+    storage = unpickling.Storage(torch.zeros(16).untyped_storage()[:16], torch.float32, 4)
+    if inside:
+        assert unpickling.build_tensor(storage, offset, size, stride).shape == size
+    else:
+        with pytest.raises(pickle.UnpicklingError, match="it builds a tensor from"):
+            unpickling.build_tensor(storage, offset, size, stride)
+
+
+def test_a_storage_is_as_long_as_its_record():
+    """torch.load takes the length from the pickle, and reads beyond the record."""
+    whole = saved({"model": torch.ones(4)})
+    with zipfile.ZipFile(whole) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("data/0"))
+        records = {info: archive.read(info) for info in archive.namelist()}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for info, content in records.items():
+            archive.writestr(info, content[:8] if info == name else content)
+    with pytest.raises(pickle.UnpicklingError, match=r"it builds a storage from \('0', 4\)"):
+        load(file)
