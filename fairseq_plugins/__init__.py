@@ -2,22 +2,20 @@
 
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
-nothing. `python -m fairseq_plugins` skips all this until a command needs it.
+nothing and changes nothing in the program that imports it (see `importing.unchanged_host`).
+`python -m fairseq_plugins` skips all this until a command needs it.
 Without fairseq, `Translator`, `Summarizer` and `Classifier` take exported models.
 """
 
-import contextlib
 import gc
 import importlib
 import importlib.util
 import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_plugins.errors import ConfigurationError, show_configuration_errors_in_one_line
-from fairseq_plugins.importing import watch_imports
+from fairseq_plugins.errors import ConfigurationError, show_errors_in_one_line
+from fairseq_plugins.importing import unchanged_host, watch_imports
 from fairseq_plugins.version import __version__
 
 if TYPE_CHECKING:
@@ -56,30 +54,14 @@ def register(needed_by: str = "this") -> None:
             f"{needed_by} needs torch and fairseq, which are not installed: run bash "
             "scripts/install.sh in the checkout (exported models run without them)"
         )
-    with _no_garbage_collection(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fairseq and torch, about their code
-        compat = importlib.import_module("fairseq_plugins.compat")
-    compat.apply()  # before fairseq is used; its warning filters stay
-    with _no_garbage_collection(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with unchanged_host():
+        importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
         for part in ("criterions", "models", "scoring", "tasks"):
             importlib.import_module(f"fairseq_plugins.{part}")
         for part in PATCHES:
             importlib.import_module(f"fairseq_plugins.{part}").install()
-    if PROGRAM:
+    if PROGRAM == __name__:
         gc.freeze()  # imported objects stay: no collection needs to scan them
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection during slow imports: it takes 0.5 s and frees nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def __getattr__(name: str) -> Any:
@@ -89,23 +71,28 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
 
 
-def _is_the_program() -> bool:
-    """Whether Python imports this package to run it: `python -m` with its name, or its script."""
-    if Path(sys.argv[0] if sys.argv else "").name == SCRIPT:
-        return True
+def _program() -> str:
+    """The package whose program Python runs, if it is this one or fairseq; "" for any other."""
+    path = Path(sys.argv[0] if sys.argv else "")
+    if path.name == SCRIPT:
+        return __name__
+    if path.name.startswith("fairseq-") or path.parent.name == "fairseq_cli":
+        return "fairseq"
     if sys.argv[:1] != ["-m"]:  # argv[0] while Python looks for the module to run
-        return False
+        return ""
     words = sys.orig_argv
-    return "-m" in words and words[words.index("-m") + 1].split(".")[0] == __name__
+    run = words[words.index("-m") + 1].split(".")[0] if "-m" in words else ""
+    return run if run == __name__ else ""
 
 
-PROGRAM = _is_the_program()
-show_configuration_errors_in_one_line()
+PROGRAM = _program()
+if PROGRAM:
+    show_errors_in_one_line()
 if __name__ != "fairseq_plugins":  # fairseq imports a --user-dir by the name of its folder
     raise ConfigurationError(
         f"--user-dir {Path(__file__).parent}: give the folder itself, or a link named "
         "fairseq_plugins, as everything would be registered twice"
     )
 watch_imports()
-if not PROGRAM and fairseq_is_installed():
+if PROGRAM != __name__ and fairseq_is_installed():
     register()

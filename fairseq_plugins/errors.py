@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+OUT_OF_MEMORY = "out of memory|can't allocate memory"  # of a GPU, and of the CPU
 # how fairseq-train ends on request: its exit status, and a line of its log on each machine
 TERMINATED = 128 + signal.SIGTERM
 STATE_SAVED = "asked to end: the state is saved"
@@ -113,13 +115,40 @@ def first_cause(error: BaseException) -> str:
     return (str(error).splitlines() or ["?"])[0].strip().rstrip(".")
 
 
-def show_configuration_errors_in_one_line() -> None:
-    """Show a ConfigurationError that ends a program without the traceback."""
+def one_line(error: BaseException, name: str) -> str | None:
+    """The line for an error that the user can mend; None if only its traceback helps.
+
+    Args:
+        error: what ended a command.
+        name: the command, for errors that name no file.
+    """
+    if isinstance(error, ConfigurationError):
+        return str(error)
+    if isinstance(error, OSError):
+        named = error.filename or name
+        named = os.fsdecode(named) if isinstance(named, (str, bytes)) else name
+        return printable(f"{named}: {error.strerror or error}")
+    reason = (str(error).splitlines() or [""])[0]
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and re.search(OUT_OF_MEMORY, reason)
+    ):
+        return printable(f"{name}: not enough memory{reason and ': ' + reason}")
+    if isinstance(error, RecursionError):
+        return f"{name}: an input is nested too deeply"
+    if isinstance(error, RuntimeError) and reason.startswith("Symlink loop"):  # until Python 3.12
+        return printable(f"{name}: {reason}")
+    return None
+
+
+def show_errors_in_one_line() -> None:
+    """Show a ConfigurationError or Ctrl-C that ends a program without the traceback."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, ConfigurationError):
             print(f"error: {error}", file=sys.stderr)
+        elif issubclass(kind, KeyboardInterrupt):
+            print("stopped", file=sys.stderr)
         else:
             previous(kind, error, trace)
 

@@ -1,4 +1,4 @@
-"""Change two things in fairseq while it is imported.
+"""Import fairseq: change two things in it, and nothing in the program that imports it.
 
 Two of its files import scikit-learn and SciPy to score classifiers, which takes a third of its
 start-up. They get placeholders until one of the functions is called.
@@ -8,10 +8,14 @@ option, so that `import fairseq` fails. Only a program that imports this package
 `fairseq_program` runs fairseq's own.
 """
 
+import contextlib
 import functools
+import gc
 import importlib
+import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, NoneType, UnionType
 from typing import Any, get_args
@@ -19,6 +23,7 @@ from typing import Any, get_args
 FILES = ("fairseq.criterions.sentence_prediction", "fairseq.tasks.audio_classification")
 DEFERRED = ("sklearn", "sklearn.metrics", "scipy", "scipy.stats")
 OPTIONS = "fairseq.dataclass.utils"
+CRC32C = "CRC32C_SW_MODE"
 
 
 class OnDemand(ModuleType):
@@ -85,3 +90,37 @@ def watch_imports() -> None:
     """Change fairseq when it is imported. Call it before that; a second call does nothing."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)
+
+
+@contextlib.contextmanager
+def unchanged_host() -> Iterator[None]:
+    """Import torch, fairseq and what they need without what their imports change in the program.
+
+    - Three modules of fairseq call `logging.basicConfig`, one of them with DEBUG. It does nothing
+      while the root logger has a handler.
+    - fairseq.pdb makes a lock, after which `multiprocessing.set_start_method` raises an error.
+    - tensorboardX sets an environment variable for its own import.
+    - Their warnings are about their own code.
+
+    Garbage collection is paused: it would take 0.5 s and free nothing.
+    """
+    import logging
+    import multiprocessing
+
+    root, handler = logging.getLogger(), logging.NullHandler()
+    method = multiprocessing.get_start_method(allow_none=True)
+    collects, mode = gc.isenabled(), os.environ.get(CRC32C)
+    root.addHandler(handler)
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.removeHandler(handler)
+        if collects:
+            gc.enable()
+        if mode is None:
+            os.environ.pop(CRC32C, None)
+        if method is None:
+            multiprocessing.set_start_method(None, force=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import fairseq_plugins
 from fairseq_plugins.commands import _completion
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, one_line
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
@@ -35,33 +35,38 @@ COMMAND -h shows its options.
 """
 
 
-class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM or SIGHUP, with its number: like Ctrl-C, it lets trainings save."""
+class Stop:
+    """Which signal asked a command to end, if any.
 
-
-@contextlib.contextmanager
-def interrupted_when_terminated() -> Iterator[None]:
-    """Turn SIGTERM, which clusters send before they end a job, into `Terminated`.
-
-    The same for SIGHUP (a closed terminal), unless it is ignored, as under nohup.
+    `signals` turns SIGINT (Ctrl-C), SIGTERM, which clusters send before they end a job, and SIGHUP
+    (a closed terminal) into KeyboardInterrupt, so that trainings save. A signal that is ignored, as
+    SIGHUP under nohup, stays so. What ends the command then is no fault of it, even if a library
+    raises another error instead.
     """
 
-    def handle(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
-        raise Terminated(number)
+    number = 0
 
-    if threading.current_thread() is not threading.main_thread():  # other threads get no signals
-        yield
-        return
-    numbers = [signal.SIGTERM, signal.SIGHUP]
-    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # only it gets signals
+            yield
+            return
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+        for number in before:
+            signal.signal(number, self._interrupt)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        # a second one: Ctrl-C interrupts again, and others end the process at once
+        again = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, again)
+        self.number = number
+        raise KeyboardInterrupt
 
 
 def commands() -> dict[str, Path]:
@@ -120,36 +125,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
     if sys.stderr is None:  # closed, but libraries write to it
         sys.stderr = open(os.devnull, "w")
-    place = found[name].relative_to(PACKAGE.parent).with_suffix("")
-    try:
-        module = importlib.import_module(".".join(place.parts))
+    path = found[name].relative_to(PACKAGE.parent).with_suffix("")
+
+    def command(words: Sequence[str]) -> int:
+        module = importlib.import_module(".".join(path.parts))
         if completed is not None:
             _completion.complete_its_options(module.main)
-        return run(name, module.main, words[1:])
-    except ModuleNotFoundError as error:  # what serves models was installed, without the rest
-        missing = (error.name or "").split(".")[0]
-        if missing in ("", PACKAGE.name):
-            raise
-        if missing not in RUN_EXPORTS and not fairseq_plugins.fairseq_is_installed():
-            needs_fairseq(name)
-        raise ConfigurationError(
-            f"{name} needs {missing}, which is not installed: install it"
-        ) from error
+        return int(module.main(words))
+
+    return run(name, command, words[1:])
 
 
-def run(name: str, main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
-    """Call the `main` of a command; returns its exit status.
+def run(name: str, command: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Call a command; returns its exit status. Here its errors become lines, and a stop "stopped".
 
     Raises:
-        ConfigurationError: also in place of OSError (a full disk); names the file, or else `name`.
+        ConfigurationError: in place of any error of `errors.one_line`, or a package is missing.
     """
+    stop = Stop()
     try:
-        with interrupted_when_terminated():
-            return int(main(words))
-    except ConfigurationError:
-        raise
-    except OSError as error:
-        raise ConfigurationError(f"{error.filename or name}: {error.strerror or error}") from error
-    except KeyboardInterrupt as error:
-        print("stopped", file=sys.stderr)
-        return 128 + (error.args[0] if isinstance(error, Terminated) else signal.SIGINT)
+        with stop.signals():
+            return command(words)
+    except BaseException as error:
+        if stop.number or isinstance(error, KeyboardInterrupt):
+            print("stopped", file=sys.stderr)
+            return 128 + (stop.number or signal.SIGINT)
+        if isinstance(error, ConfigurationError):
+            raise
+        line = one_line(error, name)
+        if isinstance(error, ModuleNotFoundError):  # perhaps only what serves models is installed
+            missing = (error.name or "").split(".")[0]
+            if missing not in ("", PACKAGE.name):
+                if missing not in RUN_EXPORTS and not fairseq_plugins.fairseq_is_installed():
+                    needs_fairseq(name)
+                line = f"{name} needs {missing}, which is not installed: install it"
+        if line is None:
+            raise
+        raise ConfigurationError(line) from error

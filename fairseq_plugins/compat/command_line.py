@@ -14,11 +14,13 @@ from typing import Any
 from fairseq import checkpoint_utils, options, utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
+from hydra.core.hydra_config import HydraConfig
 
 from fairseq_plugins.compat.patch import after_parsing, around, before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.quiet import at_least
 
 # the programs of fairseq without a default size of batches
 WITHOUT_SIZE = ("train", "validate")
@@ -233,7 +235,8 @@ def show_errors_of_hydra() -> None:
 
     Otherwise fairseq-hydra-train prints a traceback: 49 lines for a wrong option.
     """
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    if HydraConfig.initialized():  # hydra runs this program, and imports the user-dir in it
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
 def silence_hydra() -> None:
@@ -242,14 +245,12 @@ def silence_hydra() -> None:
     fairseq configures itself with hydra in every command, so each command began with fifteen lines
     that users cannot act on.
     """
-    calls = (
-        "hydra.experimental",
-        "The version_base parameter",
-        "In 'config': Usage of deprecated keyword",
-        "'config' is validated against ConfigStore",
-        "The strict flag in the compose API",
-    )
-    for call in calls:
-        warnings.filterwarnings("ignore", message=r"\s*" + re.escape(call), category=UserWarning)
-    # importing fairseq sets the root logger to DEBUG (tasks/frm_text_to_speech.py)
-    logging.getLogger("hydra.core.utils").setLevel(logging.INFO)
+
+    @around(dataclass_utils, "initialize", "compose")
+    def in_silence(original: Callable, *args: Any, **kwargs: Any) -> Any:
+        if original.__name__ == "initialize":
+            kwargs["caller_stack_depth"] = 3  # fairseq's function, beyond two of this repair
+        # importing fairseq alone sets the root logger to DEBUG (tasks/frm_text_to_speech.py)
+        with warnings.catch_warnings(), at_least(logging.INFO, "hydra.core.utils"):
+            warnings.simplefilter("ignore", UserWarning)
+            return original(*args, **kwargs)

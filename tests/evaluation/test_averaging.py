@@ -255,9 +255,7 @@ def test_a_folder_that_cannot_be_written_is_told_first(tmp_path, monkeypatch):
     """The test makes the folder read-only for itself, because root may write everywhere."""
     monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
     monkeypatch.setattr(averaging, "choose", lambda *arguments: [])
-    with pytest.raises(
-        ConfigurationError, match=r"^--output .*: .* is not a folder that you can w"
-    ):
+    with pytest.raises(ConfigurationError, match=r"--output .*: .* is not a folder that you can w"):
         average(tmp_path, tmp_path)
 
 
