@@ -2,6 +2,7 @@
 
 import math
 import numbers
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
@@ -14,6 +15,10 @@ LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this powe
 LEAST = {  # of the whole numbers among the options of the search
     "beam": 1, "nbest": 1, "min_len": 0, "no_repeat_ngram": 0, "sampling_topk": 0, "seed": 0
 }  # fmt: skip
+IN_EACH_PROCESS = (
+    'start the processes with multiprocessing.get_context("spawn"), and make the Translator, '
+    "Summarizer or Classifier in each of them, such as in the initializer of a Pool"
+)
 Place = str | Path
 # whether to show a bar on stderr, or a function called with the number of texts of each batch
 Progress = bool | Callable[[int], Any]
@@ -145,10 +150,26 @@ class ClassEngine(Protocol):
 
 def refuse_pickling(engine: object) -> NoReturn:
     """The `__reduce__` of an engine."""
-    raise TypeError(
-        "a loaded model cannot be pickled: make the Translator, Summarizer or Classifier in each "
-        "process, such as in the initializer of a multiprocessing.Pool"
-    )
+    raise TypeError(f"a loaded model cannot be pickled: {IN_EACH_PROCESS}")
+
+
+class OneProcess:
+    """Refuses a fork of the process in which a model was loaded.
+
+    Args:
+        why: what a fork does not inherit, such as "several threads"; "" if it can run the model.
+    """
+
+    def __init__(self, why: str) -> None:
+        self._why, self._process = why, os.getpid()
+
+    def check(self) -> None:
+        """Raise a ConfigurationError in another process than that of the model."""
+        if self._why and os.getpid() != self._process:
+            raise ConfigurationError(
+                f"a model that was loaded with {self._why} cannot run in a forked process: "
+                f"{IN_EACH_PROCESS}"
+            )
 
 
 def search(

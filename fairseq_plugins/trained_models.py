@@ -4,6 +4,7 @@ A place is a checkpoint, or the folder of a training (`--save-dir`).
 """
 
 import contextlib
+import functools
 import logging
 import os
 from argparse import Namespace
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -56,6 +58,16 @@ def find_checkpoint(path: Place, option: str = "--model", advice: str | None = N
     raise ConfigurationError(f"{option} {path} {reason}: {advice or pretrained.advice()}")
 
 
+@functools.cache
+def compute_after_forks() -> None:
+    """Let forks of this process run models, with one thread of torch each.
+
+    OpenMP's other threads exist only in the process that started them; a fork would wait for them
+    forever.
+    """
+    os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
+
+
 @only_warnings_of_fairseq()
 @at_least(logging.ERROR, "fairseq_plugins.models.plan")  # training told options without effect
 def load_models(
@@ -82,6 +94,7 @@ def load_models(
             path, the models were trained with other dictionaries or for several directions, they
             are of the wrong kind or have an unknown architecture, or a parameter is not a number.
     """
+    compute_after_forks()
     overrides = dict(overrides or {})
     trainings = []
     for path in paths:

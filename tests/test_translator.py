@@ -7,6 +7,7 @@ import math
 import random
 import re
 import shutil
+import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -560,3 +561,37 @@ def test_the_api_of_two_lines(model):
     assert lines == Translator([model], cpu=True).translate(["Eins zwei."])
     with pytest.raises(ImportError, match="cannot import name 'Translater'"):
         from fairseq_plugins import Translater  # noqa: F401
+
+
+def test_a_fork_of_a_process_with_models_translates_or_says_to_spawn(model):
+    """As Linux starts processes until Python 3.13, and gunicorn with --preload."""
+    code = """
+import multiprocessing, sys
+import torch
+from fairseq_plugins import Translator
+from fairseq_plugins.errors import ConfigurationError
+
+def compute():
+    return torch.ones(1 << 22).exp().sum()
+
+def translate(number):
+    compute()
+    try:
+        return (models[number] if number < 3 else Translator(sys.argv[1])).translate(["eins zwei"])
+    except ConfigurationError as error:
+        return str(error)
+
+torch.set_num_threads(2)
+compute()  # the second thread exists in this process only
+models = [Translator(sys.argv[1]), *(Translator("tatoeba-de-en", threads=n) for n in (1, 2))]
+expected = [each.translate(["eins zwei"]) for each in models]
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    found = pool.map_async(translate, range(4), chunksize=1).get(timeout=240)
+assert found[:2] == expected[:2] and found[3] == expected[0], found
+assert found[2].startswith("a model that was loaded with threads=2 cannot run in a forked"), found
+assert 'multiprocessing.get_context("spawn")' in found[2]
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

@@ -16,8 +16,16 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import Done, Input, Options, Place, refuse_pickling
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.engine import (
+    IN_EACH_PROCESS,
+    Done,
+    Input,
+    OneProcess,
+    Options,
+    Place,
+    refuse_pickling,
+)
+from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
@@ -140,11 +148,13 @@ class TrainedModel:
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
         self.copies = loaded[0] in self._copiers
         self._searching = Lock()  # fairseq's generator has one limit at a time
+        self._process = OneProcess("a GPU" if self.device.type == "cuda" else "")
 
     def search(
         self, inputs: Sequence[Input], count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
+        self._process.check()
         tokens = _encode(self.task.source_dictionary, [each.pieces for each in inputs])
         outputs: list[list[Output]] = [[] for _ in inputs]
         lengths = [len(source) for source in tokens]
@@ -221,8 +231,7 @@ def _told_if_memory_is_short(tokens: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        # of a GPU, and of the CPU
-        if not re.search("out of memory|can't allocate memory", str(error)):
+        if not re.search(OUT_OF_MEMORY, str(error)):
             raise
         raise ConfigurationError(
             f"a batch of {tokens} tokens needs too much memory: give a smaller --max-tokens"
@@ -237,6 +246,10 @@ def _encode(dictionary: Any, lines: Sequence[Sequence[str]]) -> list[Tensor]:
 
 
 def _device(cpu: bool) -> torch.device:
+    if not cpu and torch.cuda._is_in_bad_fork():
+        raise ConfigurationError(
+            f"this process was forked from one that uses a GPU: give cpu=True, or {IN_EACH_PROCESS}"
+        )
     return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
 
 
@@ -264,6 +277,7 @@ class TrainedClassifier:
                 f"--model {name} is trained with --regression-target: it has no labels"
             )
         self.name, self.folder, self.task, self.device = name, folder, task, _device(cpu)
+        self._process = OneProcess("a GPU" if self.device.type == "cuda" else "")
         self.model = model.to(self.device).eval()
         self.labels: list[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]
         self.start: int | None = cfg.init_token
@@ -291,6 +305,7 @@ class TrainedClassifier:
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
+        self._process.check()
         pad = self.task.source_dictionary.pad()
         tokens = collate_tokens([torch.tensor(text) for text in texts], pad)
         head = self.task.cfg.classification_head_name

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.engine import Done, Input, Options, refuse_pickling
+from fairseq_plugins.engine import Done, Input, OneProcess, Options, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 
@@ -66,11 +66,13 @@ class ExportedModel:
         self.max_source, self.max_output = export.max_source, export.max_output
         self.summarizes = bool(export.config.get("summarizes"))
         self.copies, self.tells_copied = export.copies, export.tells_copied
+        self._process = _one_process(threads)
 
     def search(
         self, inputs: Sequence[Input], count: int, copied: bool, done: Done
     ) -> list[list[Output]]:
         """See `Engine.search`."""
+        self._process.check()
         export, options, wanted = self.export, self.options._replace(nbest=count), []
         copied = copied and export.tells_copied
         for pieces, longest, prefix, number, part in inputs:
@@ -151,7 +153,13 @@ class ExportedClassifier(Folder):
         self.max_positions: int = self.config["max_positions"]
         self.numbers = Dictionary(self.folder / DICTIONARY).encode
         self.encoder = self.session(ENCODER, threads)
+        self._process = _one_process(threads)
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
+        self._process.check()
         return self.encoder.run([PROBABILITIES], {"tokens": self.padded(texts)})[0]
+
+
+def _one_process(threads: int) -> OneProcess:
+    return OneProcess(f"threads={threads}" if threads > 1 else "")

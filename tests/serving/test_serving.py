@@ -526,7 +526,7 @@ def test_overwritten_symbols_of_a_dictionary(tmp_path):
 
 def test_a_loaded_model_cannot_be_pickled_but_copied(exported):
     translator = Translator(exported.folder)
-    with pytest.raises(TypeError, match="a loaded model cannot be pickled: make the Translator"):
+    with pytest.raises(TypeError, match="a loaded model cannot be pickled: .*spawn"):
         pickle.dumps(translator)
     assert copy.copy(translator).translate(["a b c"]) == translator.translate(["a b c"])
     others = engine.ExportedClassifier, torch_engine.TrainedModel, torch_engine.TrainedClassifier
