@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -31,6 +32,8 @@ NOT_TEXT = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
     b"\x1f\x8b": "gzip", b"BZh91AY&SY": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd",
 }  # fmt: skip
+# seconds; data loaders of a killed training hold the lock for 5 s, until they notice
+PATIENCE = 8.0
 
 
 def digest(path: AnyPath, algorithm: str = "sha256") -> str:
@@ -356,6 +359,40 @@ def lock(file: Any, what: AnyPath, work: str) -> bool:
         )
         return False
     return True
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, work: str, patience: float | None = None) -> Iterator[IO[str]]:
+    """Hold the lock of a folder until the block ends; yields the lock's file.
+
+    Args:
+        folder: created if it does not exist.
+        work: what the process does there, such as "training", for the message.
+        patience: seconds to wait for another process to end (default: `PATIENCE`).
+
+    Raises:
+        ConfigurationError: another process holds the lock, or the folder cannot be written.
+    """
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open_to_append(path)
+    except OSError as error:
+        what = f"{path} is a link: remove it" if path.is_symlink() else error.strerror
+        raise ConfigurationError(f"{folder} cannot be written: {what}") from None
+    until = time.monotonic() + (PATIENCE if patience is None else patience)
+    with file:
+        while True:
+            try:
+                lock(file, folder, work)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise ConfigurationError(
+                        f"another {work} is running in {folder}: wait for it, or stop it"
+                    ) from None
+                time.sleep(0.2)
+        yield file
 
 
 def flush_to_disk(path: AnyPath) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.files import alone_in
 from fairseq_plugins.json_files import read_json, write_json
-from fairseq_plugins.training.jobs import alone_in
 
 # stored with the settings: how processes share the batch; the precision, which may have been chosen
 # automatically; and whether a GPU records the steps
@@ -42,7 +42,7 @@ class Run:
         return self.folder / ("train.log" if nodes == 1 else f"train.{platform.node()}.log")
 
     def lock(self, work: str, patience: float | None = None) -> AbstractContextManager[IO[str]]:
-        """Work here alone; see `jobs.alone_in`."""
+        """Work here alone; see `files.alone_in`."""
         return alone_in(self.folder, work, patience)
 
     def check_same(self, settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Text files: what a line is, and what is refused."""
 
+import errno
 import importlib
 import os
 import subprocess
@@ -211,3 +212,40 @@ def test_a_log_takes_paths_that_are_not_utf_8(tmp_path):
     with files.open_to_append(tmp_path / "log") as file:
         file.write(os.fsdecode(b"d\xfcta"))
     assert (tmp_path / "log").read_bytes() == b"d\\udcfcta"
+
+
+def test_one_at_a_time_in_a_folder(tmp_path):
+    with files.alone_in(tmp_path / "new", "training"):
+        with pytest.raises(ConfigurationError, match="another training is running in .*new"):
+            with files.alone_in(tmp_path / "new", "training", patience=0):
+                pass
+    with files.alone_in(tmp_path / "new", "training", patience=0):
+        pass
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="file/new cannot be written"):
+        with files.alone_in(tmp_path / "file" / "new", "training"):
+            pass
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
+    def refuse(file, operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with files.alone_in(tmp_path, "training"):
+        told = capsys.readouterr().err
+    assert told == (
+        f"{tmp_path} cannot be locked (Function not implemented): make sure that no other training "
+        "runs there\n"
+    )
+
+
+def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
+    mine, folder = tmp_path / "mine", tmp_path / "run"
+    folder.mkdir()
+    mine.write_text("mine")
+    (folder / "lock").symlink_to(mine)
+    with pytest.raises(ConfigurationError, match=f"{folder}/lock is a link: remove it"):
+        with files.alone_in(folder, "training"):
+            pass
+    assert mine.read_text() == "mine"

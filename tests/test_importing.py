@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Optional
 
 import fairseq
@@ -16,7 +15,6 @@ import pytest
 
 from fairseq_plugins import fairseq_program, importing
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import launch
 
 ROOT = Path(fairseq.__file__).parent
 
@@ -179,17 +177,3 @@ def test_other_programs_are_told_in_one_line(words, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["", *words])
     with pytest.raises(ConfigurationError, match="^give a program of fairseq first, not '.*train"):
         fairseq_program.main()
-
-
-@pytest.mark.parametrize("version", [(3, 11), (3, 14)])
-def test_the_process_that_planned_a_training_gets_the_words_of_fairseq_train(monkeypatch, version):
-    monkeypatch.setattr(sys, "version_info", version)
-    command = [sys.executable, *fairseq_program.words_of("train"), "DATA", "--arch", "transformer"]
-    given = []
-    planned = SimpleNamespace(
-        environment={}, process=None, begin=lambda *words: given.extend(words)
-    )
-    jobs = SimpleNamespace(environment=lambda threads: {}, run=lambda *words, begun: 0)
-    todo = SimpleNamespace(alone=True, threads=1)
-    assert launch._run(todo, command, jobs, "log", print, planned=planned) == 0
-    assert given == [["DATA", "--arch", "transformer"], None]

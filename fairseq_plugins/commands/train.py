@@ -1,13 +1,19 @@
 """Train a recipe (a YAML file) on this machine's GPUs or CPU; rerun to resume."""
 
 import shlex
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import fairseq_plugins
 from fairseq_plugins.arguments import Parser, add_count, add_flag, add_number, add_path
-from fairseq_plugins.commands import split
-from fairseq_plugins.training import jobs, launch, precision, process, recipes
+from fairseq_plugins.commands import run, split
+from fairseq_plugins.errors import flag
+from fairseq_plugins.training import precision, recipes
+from fairseq_plugins.training.fairseq_train import tell
 from fairseq_plugins.training.request import TrainingRequest
+from fairseq_plugins.training.supervise import supervise
 
 
 def read_request(argv: Sequence[str]) -> TrainingRequest:
@@ -71,16 +77,41 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
     return TrainingRequest(recipe=recipe, settings=files, words=extra, **args)
 
 
+def words_of(request: TrainingRequest) -> list[str]:
+    """The command line of a request, for `read_request`."""
+    words = [str(request.recipe), str(request.data)]
+    for path in request.settings:
+        words += ["--settings", str(path)]
+    for name in (
+        "save_dir", "processes", "tokens_per_process", "nodes", "rendezvous", "precision", "threads"
+    ):  # fmt: skip
+        value = getattr(request, name)
+        words += [flag(name), str(value)] if value is not None else []
+    for name in ("cpu", "eager", "dry_run"):
+        words += [flag(name)] if getattr(request, name) else []
+    return [*words, "--", *request.words]
+
+
 def main(argv: Sequence[str]) -> int:
+    return supervise(read_request(argv), argv)
+
+
+def train_here(argv: Sequence[str]) -> int:
+    """Train in this process, which `supervise` has started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # `compat.stopping` takes it once there is state
+        signal.signal(number, signal.SIG_DFL)
     request = read_request(argv)
-    running = jobs.Jobs()
-    planned = process.Planned(request, running)
-    try:
-        if not request.dry_run:
-            jobs.tell(f"command: {shlex.join(planned.plan.command)}")
-        work = launch.rehearse if request.dry_run else launch.train
-        work(planned.plan, running, jobs.tell, planned=planned)
-        planned.dismiss()
-    finally:
-        running.end(planned.process)
+    fairseq_plugins.register("train")
+    from fairseq_plugins.training import launch, planning
+
+    plan = planning.plan(request)
+    if request.dry_run:
+        launch.rehearse(plan)
+        return 0
+    tell(f"command: {shlex.join(plan.command)}")
+    launch.train(plan)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run("train", train_here, sys.argv[1:]))

@@ -28,6 +28,7 @@ from fairseq_plugins.compat import (
     nan_detector,
     numpy_names,
     one_training,
+    progress,
     resumed_options,
     resuming,
     stopping,
@@ -127,3 +128,4 @@ def apply() -> None:
     cudnn_attention.leave_out_cudnn_attention()
     ema.average_shared_weights_once()
     ema.begin_average_with_loaded_parameters()
+    progress.report_progress()

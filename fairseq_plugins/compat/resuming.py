@@ -155,7 +155,7 @@ def train_no_further_than_asked() -> None:
             reached = f"it took {hours:.6g} hours, --stop-time-hours is "
             reached += f"{options.stop_time_hours}"
         if reached:
-            logger.info(f"nothing left to train: {reached}")
+            logger.warning(f"nothing left to train: {reached}")
             options.max_epoch = -1  # fairseq then starts no epoch
         return loaded
 

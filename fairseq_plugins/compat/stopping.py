@@ -91,7 +91,8 @@ class _Request:
             dist.barrier(distributed_utils.get_global_group())
             dist.destroy_process_group()
         if first and not trainer.cfg.checkpoint.no_save:
-            logger.warning(STATE_SAVED)  # only rank 0 logs INFO
+            folder = trainer.cfg.checkpoint.save_dir
+            logger.warning(f"{STATE_SAVED} in {folder}: rerun to resume")  # only rank 0 logs INFO
         self.made = self.made_to_any = False
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise SystemExit(TERMINATED)

@@ -17,7 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
 from fairseq_plugins.evaluation.evaluate import checkpoint_of
 from fairseq_plugins.evaluation.request import EvaluationRequest, choose
-from fairseq_plugins.files import check_no_link, digest
+from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
@@ -26,7 +26,6 @@ from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences
 from fairseq_plugins.text.subwords import SPECIAL
-from fairseq_plugins.training.jobs import alone_in
 from fairseq_plugins.translator import Translator
 from fairseq_plugins.workers import belong_to_parent, default_workers, killed, terminate
 

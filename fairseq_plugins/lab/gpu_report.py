@@ -33,10 +33,10 @@ from fairseq_plugins import commands
 from fairseq_plugins.arguments import at_least
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import written_whole
+from fairseq_plugins.files import alone_in, written_whole
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.training.jobs import alone_in, end_with_the_parent
+from fairseq_plugins.training.supervise import end_with_the_parent
 
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
 NO_TIME = "no time was left"

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import ctypes
 import os
 import platform
 import re
@@ -14,78 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Optional
+from typing import IO
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
-from fairseq_plugins.files import lock, open_to_append
+from fairseq_plugins.files import open_to_append
+from fairseq_plugins.training.fairseq_train import tell
+from fairseq_plugins.training.supervise import QUIET, SECONDS_TO_SAVE, end_with_the_parent, of_cpu
 
-LIBC = ctypes.CDLL(None)
 LOST = "Connection (closed|reset) by peer"
-# seconds; data loaders of a killed training hold the lock for 5 s, until they notice
-PATIENCE = 8.0
-# seconds that a training gets to save its state when it is asked to end; more than the 30 after
-# which torchrun kills its processes
-SECONDS_TO_SAVE = 40.0
-# On a CPU, glibc returns the memory of large tensors to the system, which clears it before the
-# next step uses it. Keeping it, in large pages and one arena, trains small models in 0.87 to 0.89
-# of the time.
-KEEP_MEMORY = ":".join(
-    f"glibc.malloc.{name}={value}"
-    for name, value in {
-        "mmap_threshold": 2**32,
-        "trim_threshold": 2**33,
-        "arena_max": 1,
-        "hugetlb": 1,  # glibc 2.35 and later; older ones ignore it
-    }.items()
-)
-
-
-def tell(line: str, file: IO[str] | None = None) -> None:
-    """Print a line, by default to standard output, where there is room: programs go on without."""
-    try:
-        print(line, file=file, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError:  # such as a full disk; the next line tries again
-        pass
 
 
 class JobFailed(ConfigurationError):
     """A program failed; the message names the cause and the log."""
-
-
-@contextlib.contextmanager
-def alone_in(folder: Path, work: str, patience: float | None = None) -> Iterator[IO[str]]:
-    """Hold the lock of a folder until the block ends; yields the lock's file.
-
-    Args:
-        folder: created if it does not exist.
-        work: what the process does there, such as "training", for the message.
-        patience: seconds to wait for another process to end (default: `PATIENCE`).
-
-    Raises:
-        ConfigurationError: another process holds the lock, or the folder cannot be written.
-    """
-    path = folder / "lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open_to_append(path)
-    except OSError as error:
-        what = f"{path} is a link: remove it" if path.is_symlink() else error.strerror
-        raise ConfigurationError(f"{folder} cannot be written: {what}") from None
-    until = time.monotonic() + (PATIENCE if patience is None else patience)
-    with file:
-        while True:
-            try:
-                lock(file, folder, work)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise ConfigurationError(
-                        f"another {work} is running in {folder}: wait for it, or stop it"
-                    ) from None
-                time.sleep(0.2)
-        yield file
 
 
 class Jobs:
@@ -135,8 +74,6 @@ class Jobs:
         environment: Mapping[str, str],
         log: Path,
         held: IO[str] | None = None,
-        stdin: int = subprocess.DEVNULL,
-        stderr: int | None = subprocess.STDOUT,
     ) -> "subprocess.Popen[str]":
         """Start a program; `run` reads its output and waits for it.
 
@@ -145,7 +82,6 @@ class Jobs:
             environment: of `environment`.
             log: named in the message if the program does not end.
             held: the lock of the folder; the program inherits it, as it may outlive this process.
-            stdin, stderr: its standard input and standard error.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -155,9 +91,9 @@ class Jobs:
                 raise KeyboardInterrupt
             process = subprocess.Popen(
                 command,
-                stdin=stdin,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=subprocess.STDOUT,
                 encoding="utf-8",
                 errors="replace",
                 env=environment,
@@ -175,7 +111,6 @@ class Jobs:
         on_line: Callable[[str], None],
         held: IO[str] | None = None,
         threads: int | None = None,
-        begun: Optional["subprocess.Popen[str]"] = None,
     ) -> int:
         """Run a program; returns its exit status.
 
@@ -186,7 +121,6 @@ class Jobs:
             held: the lock of the folder, for `start`.
             threads: number of threads of a program that computes on the CPU; None leaves it to
                 OMP_NUM_THREADS and torch.
-            begun: a process that `start` returned for this command.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -196,7 +130,7 @@ class Jobs:
             file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
             file.write(shlex.join(command) + "\n")
             file.flush()
-            process = begun or self.start(command, self.environment(threads), log, held)
+            process = self.start(command, self.environment(threads), log, held)
             output = process.stdout
             assert output is not None
 
@@ -252,21 +186,14 @@ class Jobs:
 
     def environment(self, threads: int | None) -> dict[str, str]:
         """The environment of a program; see `run`."""
-        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
-        # fairseq uses it while it is imported, before this package can act; told since torch 2.14
-        environment.setdefault("PYTHONWARNINGS", "ignore:`torch.jit.script`:FutureWarning")
-        # threads that spin while waiting would take processor time from other programs
-        environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        found = {**QUIET, **os.environ, "PYTHONIOENCODING": "utf-8"}
         if self._gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             names = visible.split(",") if visible else None
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(
                 names[gpu] if names else str(gpu) for gpu in self._gpus
             )
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
-            environment.setdefault("GLIBC_TUNABLES", KEEP_MEMORY)
-        return environment
+        return found if threads is None else {**found, **of_cpu(threads)}
 
     def stop(self) -> None:
         """End all programs after up to `SECONDS_TO_SAVE`; start no more."""
@@ -274,12 +201,6 @@ class Jobs:
             self._stopping.set()
             running = dict(self._running)
         _end(running)
-
-
-def end_with_the_parent() -> None:
-    """Let this process get SIGTERM when its parent ends (Linux only)."""
-    with contextlib.suppress(AttributeError):  # only Linux has prctl
-        LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:

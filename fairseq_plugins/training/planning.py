@@ -8,18 +8,16 @@ win: the recipe, then --settings files, then options after --.
 
 import argparse
 import contextlib
+import importlib
 import re
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
-from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, stored_settings
 from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
@@ -27,9 +25,9 @@ from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.text.units import TASK
 from fairseq_plugins.training import batch_size, precision, recipes, settings
 from fairseq_plugins.training.batch_size import Batch
-from fairseq_plugins.training.request import PLUGIN, Plan, TrainingRequest
+from fairseq_plugins.training.request import LAB, Plan, TrainingRequest
+from fairseq_plugins.training.supervise import threads_of
 
-LAB = PLUGIN / "lab"
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
@@ -209,15 +207,14 @@ def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
 
 
 def launcher(request: TrainingRequest, processes: int) -> list[str]:
-    """The command that starts the processes of this machine."""
+    """The options of torchrun that start the processes of this machine."""
     if processes * request.nodes == 1:
-        return [sys.executable, *words_of("train")]
+        return []
     # port 0 means any free port; --standalone used a fixed one in older releases
-    place = request.rendezvous or "localhost:0"
+    endpoint = request.rendezvous or "localhost:0"
     return [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", str(request.nodes),
-        "--nproc_per_node", str(processes), "--rdzv_backend", "c10d", "--rdzv_endpoint", place,
-        "--rdzv_id", request.name, *words_of("train"),
+        "--nnodes", str(request.nodes), "--nproc_per_node", str(processes), "--rdzv_backend",
+        "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", request.name,
     ]  # fmt: skip
 
 
@@ -244,11 +241,6 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
     try:
         given = settings.parse(words, [name for name in in_files if in_files[name] is False])
     except ConfigurationError as error:
-        if "invalid choice" in str(error) and LAB in request.recipe.resolve().parents:
-            raise ConfigurationError(
-                f"{error}; {request.recipe} is for the laboratory's models: train it with "
-                f"reproduce, or with fairseq-train --user-dir {LAB}"
-            ) from None
         unknown = re.search(r"does not take (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
@@ -261,8 +253,8 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
         ) from None
     if given.log_format not in (None, "simple"):
         raise ConfigurationError(
-            f"--log-format {given.log_format}: this command needs --log-format simple to read the "
-            "log: remove it"
+            f"--log-format {given.log_format}: this command needs --log-format simple to show "
+            "the progress: remove it"
         )
     if len(given.update_freq) != 1:
         raise ConfigurationError("--update-freq: give one number, the same for all epochs")
@@ -358,6 +350,8 @@ def plan(request: TrainingRequest) -> Plan:
             f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT; remove it for "
             "one machine"
         )
+    if request.user_dir == LAB:
+        importlib.import_module("fairseq_plugins.lab").register()
     words, given = keep_loss(request, *parse_options(request))
     check_task(request.data, given.task)
     if getattr(given, "share_all_embeddings", False):
@@ -387,11 +381,11 @@ def plan(request: TrainingRequest) -> Plan:
     words = resuming(words, given.restore_file, run)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()
-    threads = request.threads or available_threads(processes)
     return Plan(
-        name=request.name,
-        command=[*launcher(request, processes), words[0], *logging, *words[1:]],
-        save_dir=save_dir,
+        request=request,
+        words=[words[0], *logging, *words[1:]],
+        launcher=launcher(request, processes),
+        processes=processes,
         summary=[
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *half])}",
@@ -408,8 +402,6 @@ def plan(request: TrainingRequest) -> Plan:
         },
         end=settings.end_of(given),
         longer=advice_to_go_on(given),
-        saves=not given.no_save,
         given=given,
-        threads=threads if on_cpu else None,
-        nodes=request.nodes,
+        threads=threads_of(request, processes) if on_cpu else None,
     )

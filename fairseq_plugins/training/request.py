@@ -1,13 +1,16 @@
 """What to train, and the plan. Nothing here needs torch or fairseq."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.run_folder import Run
 
 PLUGIN = Path(__file__).resolve().parent.parent
+LAB = PLUGIN / "lab"
 
 
 class TrainingRequest(NamedTuple):
@@ -25,13 +28,17 @@ class TrainingRequest(NamedTuple):
     precision: str = "auto"
     cpu: bool = False
     threads: int | None = None  # per process on a CPU; None: the processes share the cores
-    user_dir: Path = PLUGIN
     eager: bool = False  # launch the kernels of a step on a GPU one by one
     dry_run: bool = False  # only report what would be done
 
     @property
     def name(self) -> str:
         return self.recipe.stem
+
+    @property
+    def user_dir(self) -> Path:
+        """The recipes of the laboratory are for its own models."""
+        return LAB if LAB in self.recipe.resolve().parents else PLUGIN
 
     @property
     def run(self) -> Run:
@@ -41,19 +48,31 @@ class TrainingRequest(NamedTuple):
 class Plan(NamedTuple):
     """The command to run, and the settings it results from."""
 
-    name: str
-    command: list[str]
-    save_dir: Path
+    request: TrainingRequest
+    words: list[str]  # the arguments of fairseq-train
+    launcher: list[str]  # the options of torchrun; empty for a single process
+    processes: int  # of this machine
     summary: list[str]
     settings: dict[str, Any]  # everything that affects the result
     end: dict[str, Any]  # what ends the training
     longer: str  # how to train longer, for a message
-    saves: bool  # whether it writes checkpoints
-    given: argparse.Namespace  # options parsed by fairseq-train; not sent by `process`
-    threads: int | None  # per process; None leaves the choice to torch
-    nodes: int
+    given: argparse.Namespace  # options parsed by fairseq-train
+    threads: int | None  # per process on a CPU; None leaves the choice to torch
 
     @property
-    def alone(self) -> bool:
-        """Whether one process trains, directly as fairseq-train."""
-        return "torch.distributed.run" not in self.command
+    def name(self) -> str:
+        return self.request.name
+
+    @property
+    def nodes(self) -> int:
+        return self.request.nodes
+
+    @property
+    def save_dir(self) -> Path:
+        return self.request.run.folder
+
+    @property
+    def command(self) -> list[str]:
+        """The command that trains so without this package's `train`."""
+        torchrun = ["-m", "torch.distributed.run", *self.launcher] if self.launcher else []
+        return [sys.executable, *torchrun, *words_of("train"), *self.words]

@@ -17,7 +17,7 @@ from fairseq.trainer import Trainer
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED
-from fairseq_plugins.training import jobs
+from fairseq_plugins.training import supervise
 
 forks = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 
@@ -324,7 +324,7 @@ def test_whether_a_signal_tells_that_the_parent_is_gone():
 
     def tell(pipe):
         found = [stopping._signal_at_death_of_parent()]
-        jobs.end_with_the_parent()
+        supervise.end_with_the_parent()
         pipe.send([*found, stopping._signal_at_death_of_parent()])
 
     context = multiprocessing.get_context("fork")

@@ -15,6 +15,7 @@ import pytest
 import sacrebleu
 import torch
 
+from fairseq_plugins import files
 from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
@@ -633,8 +634,8 @@ def test_results_of_other_data_do_not_stay(
 
 
 def test_one_evaluation_at_a_time(data, fresh_run, translations, monkeypatch):
-    monkeypatch.setattr(jobs, "PATIENCE", 0)
-    with jobs.alone_in(fresh_run / "evaluation", "evaluation"):
+    monkeypatch.setattr(files, "PATIENCE", 0)
+    with files.alone_in(fresh_run / "evaluation", "evaluation"):
         with pytest.raises(ConfigurationError, match="another evaluation is running"):
             call(data, fresh_run)
 

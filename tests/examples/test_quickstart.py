@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.training import jobs
+from fairseq_plugins import files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "examples" / "quickstart.sh"
@@ -79,7 +79,7 @@ def test_from_text_to_a_translation(text, tmp_path):
     process.wait()
     process.stdout.close()
     (run,) = out.glob("transformer_ftc-*")
-    with jobs.alone_in(run, "training", patience=1200):  # the training is gone
+    with files.alone_in(run, "training", patience=1200):  # the training is gone
         shutil.rmtree(run)
 
     status, output = finish(start(out, *words, "20", extra=TINY))

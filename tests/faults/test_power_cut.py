@@ -15,7 +15,6 @@ from fairseq.file_io import PathManager
 from fairseq_plugins import json_files
 from fairseq_plugins.compat.intact_checkpoints import _find_damage, find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training.log_lines import Progress
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
@@ -322,10 +321,3 @@ def test_settings_of_recipes_are_on_the_disk_before_they_are_renamed(tmp_path, d
     (first, part), (second, renamed) = done
     assert (first, second, part) == ("write out", "rename", renamed)
     assert json_files.read_json(tmp_path / "settings.json") == {"lr": 1}
-
-
-def test_recipes_report_what_they_resume_from():
-    told = []
-    line = "run/checkpoint_last.pt is missing: resuming from the newest intact one, a.pt"
-    Progress(told.append, 10).line(f"2026 | WARNING | a.name | {line}\n")
-    assert told == [line]

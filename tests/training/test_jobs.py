@@ -3,20 +3,15 @@
 import contextlib
 import errno
 import os
-import platform
 import resource
 import sys
 import threading
 import time
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
 
-from fairseq_plugins import files
-from fairseq_plugins.commands import train as train_command
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import jobs
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
@@ -150,24 +145,6 @@ def test_a_full_disk_is_told_once_though_the_program_is_interrupted(tmp_path, mo
     assert capsys.readouterr().err.count("cannot be written: full: make room") == 1
 
 
-def test_a_full_disk_under_the_output_ends_no_training(tmp_path, monkeypatch):
-    """`train ... > out.txt` fills the same disk as its log."""
-    lines = []
-
-    def train(plan, running, say, planned):
-        for line in ("update 1", "update 2"):
-            say(line)
-            lines.append(line)
-
-    planned = mock.Mock(plan=SimpleNamespace(command=["fairseq-train"]))
-    monkeypatch.setattr(train_command.process, "Planned", lambda request, running: planned)
-    monkeypatch.setattr(train_command.launch, "train", train)
-    with contextlib.suppress(OSError), open("/dev/full", "w") as full:  # closing it fails, too
-        monkeypatch.setattr(sys, "stdout", full)
-        assert train_command.main(["transformer_ftc", str(tmp_path)]) == 0
-    assert lines == ["update 1", "update 2"]
-
-
 def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
     def interrupted(line):
         raise KeyboardInterrupt
@@ -219,45 +196,6 @@ def test_a_program_that_was_killed(tmp_path, name, reason):
     assert jobs.failure_in(log, status) == f"it was killed by SIG{name}{reason}"
 
 
-@pytest.mark.parametrize("asked, expected", [(3, "3\n"), (None, "2\n")])
-def test_threads_that_are_asked_for_count_more_than_exported_ones(
-    tmp_path, monkeypatch, asked, expected
-):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    lines = []
-    command = ["sh", "-c", "echo $OMP_NUM_THREADS"]
-    jobs.Jobs().run(command, tmp_path / "log", lines.append, threads=asked)
-    assert lines == [expected]
-
-
-ALLOCATES = """
-import resource
-for _ in range(5):
-    bytearray(2**26)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_a_program_on_a_cpu_keeps_the_memory_of_its_tensors(tmp_path, monkeypatch):
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    faults = []
-    for threads in (None, 1):
-        command = [sys.executable, "-c", ALLOCATES]
-        status = jobs.Jobs().run(command, tmp_path / "log", faults.append, threads=threads)
-        assert status == 0
-    given, kept = map(int, faults)
-    assert given - kept > 3 * 2**26 / os.sysconf("SC_PAGE_SIZE")
-
-
-def test_the_users_own_memory_settings_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=0")
-    lines = []
-    command = ["sh", "-c", "echo $GLIBC_TUNABLES"]
-    jobs.Jobs().run(command, tmp_path / "log", lines.append, threads=1)
-    assert lines == ["glibc.malloc.check=0\n"]
-
-
 def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(jobs, "SECONDS_TO_SAVE", 0.1)
 
@@ -269,43 +207,3 @@ def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, 
         jobs.Jobs().run([sys.executable, "-c", deaf], tmp_path / "log", interrupted)
     told = capsys.readouterr().err
     assert told.startswith(f"{tmp_path / 'log'}: its program did not end") and "was killed" in told
-
-
-def test_one_at_a_time_in_a_folder(tmp_path):
-    with jobs.alone_in(tmp_path / "new", "training"):
-        with pytest.raises(ConfigurationError, match="another training is running in .*new"):
-            with jobs.alone_in(tmp_path / "new", "training", patience=0):
-                pass
-    with jobs.alone_in(tmp_path / "new", "training", patience=0):
-        pass
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="file/new cannot be written"):
-        with jobs.alone_in(tmp_path / "file" / "new", "training"):
-            pass
-
-
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, capsys):
-    def refuse(file, operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(files.fcntl, "flock", refuse)
-    with jobs.alone_in(tmp_path, "training"):
-        told = capsys.readouterr().err
-    assert told == (
-        f"{tmp_path} cannot be locked (Function not implemented): make sure that no other training "
-        "runs there\n"
-    )
-
-
-def test_a_lock_or_log_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
-    mine, folder = tmp_path / "mine", tmp_path / "run"
-    folder.mkdir()
-    mine.write_text("mine")
-    for name in ("lock", "train.log"):
-        (folder / name).symlink_to(mine)
-    with pytest.raises(ConfigurationError, match=f"{folder}/lock is a link: remove it"):
-        with jobs.alone_in(folder, "training"):
-            pass
-    with pytest.raises(OSError):
-        jobs.Jobs().run(["echo", "output"], folder / "train.log", print)
-    assert mine.read_text() == "mine"

@@ -1,6 +1,5 @@
 """Trainings by recipe: locking, resuming and failures."""
 
-import json
 import os
 import re
 import shlex
@@ -16,12 +15,12 @@ from unittest import mock
 import pytest
 from fairseq import checkpoint_utils
 
-from fairseq_plugins.errors import STATE_SAVED, ConfigurationError
+from fairseq_plugins import files
+from fairseq_plugins.errors import TERMINATED, ConfigurationError
 from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import jobs, launch
-from fairseq_plugins.training.log_lines import SKIPPED
+from fairseq_plugins.training import launch, progress
 from tests.conftest import ROOT
-from tests.here import Here
+from tests.here import rehearse, train
 from tests.training.conftest import BY_LOSS, plan, value
 
 TINY = (
@@ -63,21 +62,19 @@ def losses(folder):
         (["--max-update", 50], "for 50 updates, .* per update, measured over 4; an epoch has"),
         (["--max-epoch", 3], "time: about .* for [1-9].* updates, without validation"),
         (["--max-update", 2], "time: not estimated, as training ends within 3 updates"),
-        ([], "time: not estimated, as no option sets the number"),
+        (["--max-update", 0], "time: not estimated, as no option sets the number"),
     ],
 )
 def test_a_dry_run_measures_and_writes_nothing(
-    toy_data, tmp_path, by_loss, monkeypatch, limits, told
+    toy_data, tmp_path, by_loss, monkeypatch, capsys, limits, told
 ):
-    monkeypatch.setattr(launch, "UPDATES", 7)
-    said, run = [], tmp_path / "run"
+    monkeypatch.setattr(progress, "UPDATES", 7)
+    run = tmp_path / "run"
     words = [*by_loss, "--", *TINY, "--max-tokens", 800, "--log-interval", 9, *limits]
     words += ["--log-file", run]
     todo = plan(toy_data.bin, "--save-dir", run, "--cpu", *words)
-    if not limits:
-        todo = todo._replace(end={**todo.end, "max_update": 0})
-    launch.rehearse(todo, Here() if limits else jobs.Jobs(), said.append)
-    *summary, parameters, time_needed, command = said
+    rehearse(todo)
+    *summary, parameters, time_needed, command = capsys.readouterr().out.splitlines()
     assert summary == todo.summary and re.fullmatch(r"parameters: \d,\d+", parameters)
     assert re.search(told, time_needed)
     assert command == "command: " + shlex.join(todo.command)
@@ -88,54 +85,21 @@ def test_a_dry_run_refuses_what_a_training_refuses(toy_data, tmp_path, by_loss):
     words = [*by_loss, "--", *TINY, "--max-update", 0, "--max-epoch", 3]
     words += ["--lr-scheduler", "cosine"]
     todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", *words)
-    for work in (launch.train, launch.rehearse):
+    for work in (train, rehearse):
         with pytest.raises(ConfigurationError, match="--lr-scheduler cosine"):
-            work(todo, Here(), lambda line: None)
-
-
-def test_a_dry_run_tells_what_a_training_tells_once(monkeypatch):
-    oom = "WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of"
-    log = ["WARNING | bf16 | --bf16 is slow here: why", "an INFO", oom, oom]
-    log += [f"train_inner | epoch 001: 1 / 9 loss=3, num_updates={n}, lr=1" for n in (1, 2, 3)]
-    todo = SimpleNamespace(
-        name="x", save_dir=Path("run"), settings={}, summary=[], command=["fairseq-train"],
-        end={"max_update": 9, "max_epoch": 0, "stop_time_hours": 0},
-    )  # fmt: skip
-
-    def run(todo, command, jobs, log_file, on_line, planned):
-        for line in log:
-            on_line(line)
-        return 0
-
-    said = []
-    monkeypatch.setattr(launch, "_run", run)
-    launch.rehearse(todo, jobs.Jobs(), said.append)
-    assert said[:2] == ["--bf16 is slow here: why", SKIPPED]
-    assert said[2].startswith("time: ") and len(said) == 4
-    log[2:] = [oom] * 99
-    with pytest.raises(jobs.JobFailed, match="none of 43 batches fits into the GPU's memory: give"):
-        launch.rehearse(todo, jobs.Jobs(), said.append)
-
-
-def test_recordings_do_not_count_in_an_estimate():
-    seen = launch._Rehearsal()
-    seen.times = [(0.01 * update + update // 4, update) for update in range(1, 24)]
-    end = {"max_update": 1000, "max_epoch": 0, "stop_time_hours": 0}
-    recorded, eager = (SimpleNamespace(command=words, end=end) for words in (["--cuda-graphs"], []))
-    assert "0.01 s per update, measured over 20" in seen.estimate(recorded)
-    assert "0.26 s per update" in seen.estimate(eager)
-    recorded.end = end | {"stop_time_hours": 0.001}
-    assert re.match("time: about 4 s for 3(59|60) updates, ", seen.estimate(recorded))
+            work(todo, lambda line: None)
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
+def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, capfd):
     folders = [tmp_path / "one", tmp_path / "two processes"]
     words = ["--", *TINY, "--max-tokens", 400, "--update-freq", 2, "--warmup-updates", 2]
     words += ["--max-update", 3]
-    for folder, processes, running in zip(folders, (1, 2), (Here(), jobs.Jobs())):
+    for folder, processes in zip(folders, (1, 2)):
         options = ["--save-dir", folder, "--cpu", "--processes", processes, *by_loss]
-        launch.train(plan(toy_data.bin, *options, *words), running, lambda line: None)
+        train(plan(toy_data.bin, *options, *words))
+        told = capfd.readouterr().out
+        assert [f"update {n}/3  train" in told for n in (1, 2, 3)] == [True] * 3, told
     expected = losses(folders[0])
     assert expected.keys() == {1, 2, 3}
     assert losses(folders[1]) == pytest.approx(expected, abs=0.0011)
@@ -144,21 +108,21 @@ def test_two_processes_train_as_one(toy_data, tmp_path, by_loss):
 
 
 @pytest.fixture
-def trained(toy_data, tmp_path, run_train):
+def trained(toy_data, tmp_path, monkeypatch):
     """trained(words) resumes a finished training of 4 updates; what fairseq-train was given."""
     save_dir, commands = tmp_path / "run", []
     words = ["--", *TINY, "--max-tokens", 800, "--warmup-updates", 2]
 
-    class Recorded(jobs.Jobs):
-        def run(self, words, log, on_line, lock=None, threads=None):
-            commands.append(words)
-            (save_dir / "checkpoint_last.pt").touch()
-            return 0
+    def run(todo, words, log):
+        commands.append(words)
+        (save_dir / "checkpoint_last.pt").touch()
+
+    monkeypatch.setattr(launch, "_run", run)
 
     def resume(*more, data=toy_data.bin):
         said = []
         todo = plan(data, "--save-dir", save_dir, "--cpu", *words, *more)
-        launch.train(todo, Recorded(), said.append)
+        launch.train(todo, said.append)
         return "\n".join(said)
 
     resume("--max-update", 4)
@@ -177,20 +141,11 @@ def test_a_finished_training_is_kept(trained):
     assert "kept" not in trained("--max-update", "5") and len(trained.commands) == 3
 
 
-def test_a_folder_of_before_precisions_were_stored_takes_the_right_one(trained):
-    path = trained.save_dir / "settings.json"
-    stored = json.loads(path.read_text())
-    assert stored.pop("precision") == "fp32"
-    path.write_text(json.dumps(stored))
-    trained("--max-update", "5")
-    assert "precision" not in json.loads(path.read_text())
-
-
 def test_a_finished_training_that_goes_on_is_not_finished(trained, monkeypatch):
     """Broken off, it holds more updates than the shorter command asked for: nothing is kept."""
-    monkeypatch.setattr(jobs.Jobs, "run", lambda *arguments: 128 + signal.SIGTERM)
-    with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM"):
-        launch.train(trained.longer, jobs.Jobs(), lambda line: None)
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(launch, "_run", mock.Mock(side_effect=SystemExit(TERMINATED)))
+        launch.train(trained.longer, lambda line: None)
     assert "kept" not in trained("--max-update", "4")
     assert "kept" in trained("--max-update", "4")
 
@@ -306,38 +261,38 @@ def test_damaged_files_of_a_folder(trained, content):
 
 
 @pytest.mark.parametrize(
-    "status, line", [(128 + signal.SIGTERM, ""), (1, f"WARNING | {STATE_SAVED}\n")]
+    "failures, expected",
+    [
+        ({0: (1, "ValueError: a"), 1: (1, "OSError: b")}, "ValueError: a"),
+        ({0: (1, "ConfigurationError: --lr 1: no")}, "--lr 1: no"),
+        ({0: (1, "RuntimeError: a\nmore\nlast")}, "last"),
+        (
+            {0: (1, "RuntimeError: [gloo/x] Connection closed by peer"), 1: (1, "OSError: b")},
+            "OSError: b",
+        ),
+        ({0: (1, "RuntimeError: Connection reset by peer")}, "RuntimeError: Connection reset"),
+        (
+            {0: (1, "RuntimeError: Connection closed by peer"), 1: (-9, "Signal 9 received")},
+            "process 1 was killed by SIGKILL, probably for lack of memory",
+        ),
+        ({0: (1, "ValueError: a"), 1: (-15, "Signal 15 received")}, "ValueError: a"),
+    ],
 )
-def test_a_training_that_was_asked_to_stop_says_how_to_go_on(
-    toy_data, tmp_path, monkeypatch, status, line
-):
-    """Also if another machine was asked, or torchrun, whose status does not tell."""
-
-    def run(self, command, log, on_line, *more):
-        on_line(line)
-        return status
-
-    todo = plan(toy_data.bin, "--save-dir", tmp_path, "--cpu", "--", *TINY)
-    monkeypatch.setattr(jobs.Jobs, "run", run)
-    with pytest.raises(jobs.JobFailed, match="stopped by SIGTERM.*rerun to resume$"):
-        launch.train(todo, jobs.Jobs(), lambda line: None)
-    assert not (tmp_path / "finished").exists()
+def test_why_several_processes_failed(failures, expected):
+    """As torchrun tells; most processes only lose another one."""
+    found = {
+        rank: SimpleNamespace(exitcode=code, message={"message": message}, timestamp=rank)
+        for rank, (code, message) in failures.items()
+    }
+    assert launch._first_failure(found).startswith(expected)
 
 
-def test_a_training_can_be_stopped_before_its_log_is_opened(toy_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs.Jobs, "run", mock.Mock(side_effect=KeyboardInterrupt))
-    todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", "--", *TINY)
-    with pytest.raises(KeyboardInterrupt):
-        launch.train(todo, jobs.Jobs(), lambda line: None)
-
-
-@pytest.mark.slow
 def test_failure_says_why_and_the_folder_can_be_used_again(toy_data, tmp_path):
     words = ["--save-dir", tmp_path, "--cpu", "--", *TINY, "--max-update", 1]
     todo = plan(toy_data.bin, *words, "--encoder-attention-heads", 3)
     message = "^transformer_ftc: training failed: --encoder-attention-heads 3 does not divide"
-    with pytest.raises(jobs.JobFailed, match=message) as error:
-        launch.train(todo, jobs.Jobs(), lambda line: None)
+    with pytest.raises(ConfigurationError, match=message) as error:
+        train(todo, lambda line: None)
     log = tmp_path / "train.log"
     assert str(error.value).endswith(f"; its log is {log}")
     assert "\n" not in str(error.value) and not (tmp_path / "finished").exists()
@@ -361,7 +316,7 @@ def test_one_training_at_a_time_which_saves_when_it_is_terminated(toy_data, tmp_
     if sys.platform == "linux":  # what starts a training imports neither torch nor fairseq
         assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
     with pytest.raises(ConfigurationError, match="another training is running"):
-        with jobs.alone_in(tmp_path, "training", patience=0):
+        with files.alone_in(tmp_path, "training", patience=0):
             pass
     assert not (tmp_path / "checkpoint_last.pt").exists()
     process.terminate()
@@ -369,5 +324,5 @@ def test_one_training_at_a_time_which_saves_when_it_is_terminated(toy_data, tmp_
     assert process.returncode == 128 + signal.SIGTERM and output.endswith("stopped\n"), output
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
     assert state["optimizer_history"][-1]["num_updates"] >= 6
-    with jobs.alone_in(tmp_path, "training", patience=1200):
+    with files.alone_in(tmp_path, "training", patience=1200):
         pass  # the training held the lock as long as it lived

@@ -14,7 +14,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import jobs, planning, process
+from fairseq_plugins.training import planning
 from tests.training.conftest import BY_LOSS, gpus, plan, value
 
 
@@ -28,12 +28,13 @@ def test_threads_are_those_asked_for(toy_data, monkeypatch, asked, exported, exp
     assert planning.plan(request).threads == expected
 
 
-def test_a_refusal_reaches_the_command_from_the_process_that_plans(toy_data):
-    request = command.read_request(["transformer_ftc", str(toy_data.bin), "--cpu", "--nodes", "2"])
-    running = jobs.Jobs()
-    with pytest.raises(ConfigurationError, match="--nodes 2"):
-        process.Planned(request, running)
-    running.stop()
+def test_a_request_becomes_the_command_line_that_it_came_from(toy_data, tmp_path):
+    """As `reproduce` starts trainings."""
+    files = [planning.recipes.find(name) for name in ("reduced_cpu", "low_resource")]
+    words = [toy_data.bin, "--save-dir", tmp_path, "--cpu", "--eager", "--processes", 2]
+    words += ["--settings", files[0], "--settings", files[1], "--threads", 3, "--", "--lr", 1]
+    request = command.read_request(["transformer_ftc", *map(str, words)])
+    assert command.read_request(command.words_of(request)) == request
 
 
 def test_processes_share_the_cores(monkeypatch):
@@ -229,15 +230,6 @@ def test_false_is_no_value(toy_data, tmp_path, name, text):
     option = f"--{name.replace('_', '-')} is false in .* takes a value: write 0, 'no' in quotes"
     with pytest.raises(ConfigurationError, match=option):
         plan(toy_data.bin, "--settings", tmp_path / "b.yaml")
-
-
-def test_a_recipe_of_the_laboratory_names_what_trains_it(toy_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "LAB", tmp_path)
-    recipe = tmp_path / "own.yaml"
-    recipe.write_text("model: {_name: transformer}\ntask: {_name: of_the_laboratory}\n")
-    message = f"invalid choice: 'of_the_laboratory'; {recipe} .* reproduce, .* --user-dir"
-    with pytest.raises(ConfigurationError, match=message):
-        plan(toy_data.bin, recipe=str(recipe))
 
 
 def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):

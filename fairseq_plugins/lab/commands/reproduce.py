@@ -239,8 +239,9 @@ def main(argv: Sequence[str]) -> int:
         report_only(args.out, args.table, args.beside)
         return 0
     needs_fairseq("reproduce")
+    from fairseq_plugins.files import alone_in
     from fairseq_plugins.lab.reproduction import runs
-    from fairseq_plugins.training.jobs import alone_in, tell
+    from fairseq_plugins.training.fairseq_train import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)

@@ -33,7 +33,6 @@ from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.run_folder import Run
 from fairseq_plugins.training import planning, recipes, settings
-from fairseq_plugins.training.request import PLUGIN
 
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 LAB = RECIPES.parent
@@ -249,7 +248,6 @@ class PlannedRuns:
                 precision=request.precision or ("auto" if half else self.table.precision),
                 cpu=self.cpu,
                 threads=request.threads,
-                user_dir=LAB if RECIPES in recipe.parents else PLUGIN,
             )
         )
 

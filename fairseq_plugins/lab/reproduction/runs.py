@@ -7,8 +7,10 @@ folder "first".
 
 import contextlib
 import queue
+import re
 import shlex
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from typing import Any
 
 import torch
 
+from fairseq_plugins.commands import train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging, evaluate
 from fairseq_plugins.evaluation.request import EvaluationRequest
@@ -27,8 +30,8 @@ from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionReques
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
 from fairseq_plugins.run_folder import PRECISION, Run
-from fairseq_plugins.training import launch, planning
-from fairseq_plugins.training.jobs import Jobs, failure_in
+from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
+from fairseq_plugins.training.request import Plan
 
 SECONDS_BETWEEN_LINES = 20.0
 
@@ -125,7 +128,7 @@ class Reproduction(PlannedRuns):
         begun = any(plan.save_dir.glob("checkpoint*.pt"))  # the rest does not read the beginning
         for first in beginnings:
             if not begun:
-                launch.train(first, jobs, say, SECONDS_BETWEEN_LINES)
+                self.run_training(first, jobs, say)
             elif first.save_dir.is_dir() and not Run(first.save_dir).reached(first.end):
                 say(
                     "its first stage was trained with another length and is kept: delete "
@@ -138,7 +141,7 @@ class Reproduction(PlannedRuns):
             say(f"{title} {score['score']:.2f} {score['signature']}")
 
     def train(
-        self, row: Row, seed: int, plan: planning.Plan, jobs: Jobs, say: Callable[[str], None]
+        self, row: Row, seed: int, plan: Plan, jobs: Jobs, say: Callable[[str], None]
     ) -> dict[str, Any]:
         """Train a run, unless that is finished; returns its record, which result.json has."""
         path = plan.save_dir / "result.json"
@@ -151,7 +154,7 @@ class Reproduction(PlannedRuns):
             places = record["places"] = [*(each for each in places if each != place), place]
             plan.save_dir.mkdir(parents=True, exist_ok=True)
             write_json(path, record)
-        trained = launch.train(plan, jobs, say, SECONDS_BETWEEN_LINES)
+        trained = self.run_training(plan, jobs, say)
         if trained or "training" not in record:
             before = {**record.get("training", {}), "parallel": parallel, "places": places}
             record = {"row": row.name, "seed": seed, "options": self.options()}
@@ -160,7 +163,33 @@ class Reproduction(PlannedRuns):
             write_json(path, record)
         return record
 
-    def test(self, plan: planning.Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
+    def run_training(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> bool:
+        """Run the command `train`; returns whether anything was left to train.
+
+        Raises:
+            JobFailed: the training failed.
+        """
+        said, left = -float("inf"), not Run(plan.save_dir).reached(plan.end)
+
+        def on_line(line: str) -> None:
+            nonlocal said
+            now = time.monotonic()
+            if re.match("  update .*  train ", line):
+                if now - said < SECONDS_BETWEEN_LINES:
+                    return
+                said = now
+            if not line.startswith("error: "):
+                say(line)
+
+        plan.save_dir.mkdir(parents=True, exist_ok=True)
+        log = plan.save_dir / "command.log"
+        command = [sys.executable, "-m", "fairseq_plugins", "train", *train.words_of(plan.request)]
+        status = jobs.run(command, log, on_line)
+        if status != 0:
+            raise JobFailed(failure_in(log, status))
+        return left
+
+    def test(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
         """The scores of a trained run, and what was scored."""
         saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
         count = min(self.average, saved)
@@ -187,9 +216,7 @@ class Reproduction(PlannedRuns):
         generate = list(self.request.generate)
         return {"scores": scores, "checkpoint": checkpoints, "generate": generate}
 
-    def describe_training(
-        self, row: Row, plan: planning.Plan, before: dict[str, Any]
-    ) -> dict[str, Any]:
+    def describe_training(self, row: Row, plan: Plan, before: dict[str, Any]) -> dict[str, Any]:
         """What the table and the plots need; `before` is that of an earlier call, if any."""
         log = log_of(plan.save_dir, self.request.timing_skip)
         step = statistics.median(log.step_seconds) if log.step_seconds else None

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_plugins.training.log_lines import RESUMED
-
+RESUMED = re.compile(r"Loaded checkpoint .* \(epoch .* @ (?P<update>\d+) updates")
 NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"  # fairseq writes a million as 1e+06
 REPORT = re.compile(rf"epoch (\d+): +\d+ / (\d+) .*\bwps={NUMBER}.*\bwpb={NUMBER}")
 VALID = re.compile(r" valid on '([^']+)' subset.*")

@@ -14,7 +14,6 @@ from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
 from fairseq_plugins.lab.reproduction import runs
-from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
@@ -116,7 +115,7 @@ def test_the_table_is_one_command_for_seven_mixers(data, tmp_path, monkeypatch, 
     )
     commands = []
 
-    def train(plan, *_):
+    def train(self, plan, *_):
         commands.append(plan.command)
         plan.save_dir.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoint_best.pt", "train.log"):
@@ -125,7 +124,7 @@ def test_the_table_is_one_command_for_seven_mixers(data, tmp_path, monkeypatch, 
             target.write_bytes(text.read_bytes() if text else b"")
         return True
 
-    monkeypatch.setattr(launch, "train", train)
+    monkeypatch.setattr(runs.Reproduction, "run_training", train)
     made.todo = made.todo[-1:]
     made.finish_all()
     assert not made.failures

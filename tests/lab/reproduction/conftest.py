@@ -9,7 +9,9 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import runs
 from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.training import launch
 from tests.conftest import SIZES
+from tests.here import train
 
 FTC_PAPER = TABLES["ftc"]
 TINY = """
@@ -51,6 +53,15 @@ def make(data, out, *words, table="ftc"):
     words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
     args = reproduce.read_arguments(list(map(str, words)))
     return runs.Reproduction(reproduce.read_request(args), lambda line: None)
+
+
+def train_here(monkeypatch, run=None):
+    """Let trainings happen in this process; with `run(todo, words, log)` in place of fairseq's."""
+    if run is not None:
+        monkeypatch.setattr(launch, "_run", run)
+    monkeypatch.setattr(
+        runs.Reproduction, "run_training", lambda self, plan, running, say: train(plan, say)
+    )
 
 
 def log_line(seconds, update, batches=50):

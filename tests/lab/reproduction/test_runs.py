@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_plugins import files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import evaluate
 from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, runs
 from fairseq_plugins.training import jobs
-from tests.lab.reproduction.conftest import cells, log_line, make
+from tests.lab.reproduction.conftest import cells, log_line, make, train_here
 
 VALIDATIONS = "".join(
     f"2026-01-01 00:00:00 | INFO | valid | epoch 00{epoch} | valid on 'valid' subset | loss 6.1 | "
@@ -36,26 +37,21 @@ def repeat(data, settings, tmp_path, monkeypatch):
     """repeat(*words) does all but train and translate; returns what it would have done."""
     done = []
 
-    def run(self, command, log, on_line, lock=None, threads=None):
-        words = dict(zip(command, command[1:]))
-        assert command[1:3] == ["-m", "fairseq_cli.train"]
-        folder = Path(words["--save-dir"])
+    def run(todo, words, log):
+        folder = todo.save_dir
         if folder.name in again.stuck:
             log.write_text("# now\n# words\n" + log_line(1, 10) + VALIDATIONS)
             again.timer.function()
-            assert self._stopping.is_set()
             raise KeyboardInterrupt
         if folder.name == "ftc-2x3-seed2":
-            log.write_text("# now\n# words\nRuntimeError: no memory\n")
-            return 1
+            raise ConfigurationError(f"{todo.name}: training failed: RuntimeError: no memory")
         # fairseq takes the last of two values
-        updates = [after for word, after in zip(command, command[1:]) if word == "--max-update"][-1]
+        updates = [after for word, after in zip(words, words[1:]) if word == "--max-update"][-1]
         done.append(f"train {folder.name} {updates}")
         for name in ("1", "2", "_last"):
             (folder / f"checkpoint{name}.pt").touch()
         lines = [log_line(1, 10), log_line(2, int(updates))]
         log.write_text("# now\n# words\n" + "".join(lines))
-        return 0
 
     def score(request, running, say):
         done.append(f"test {request.run.name} {request.label}")
@@ -75,7 +71,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(runs.threading, "Timer", Timer)
-    monkeypatch.setattr(jobs.Jobs, "run", run)
+    train_here(monkeypatch, run)
     monkeypatch.setattr(evaluate, "evaluate", score)
     monkeypatch.setattr(plans, "count_parameters", lambda given: 2_000_000)  # builds a model
 
@@ -241,18 +237,18 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     trained = []
     reach = {"first": 10, "ftc_both-seed1": 0}
 
-    def run(self, command, log, on_line, lock=None, threads=None):
-        words = dict(zip(command, command[1:]))
-        folder = Path(words["--save-dir"])
+    def run(todo, words, log):
+        data, folder, words = words[0], todo.save_dir, dict(zip(words, words[1:]))
         schedule = (words["--lr"], words["--lr-scheduler"], words["--max-update"])
-        trained.append((command[3], folder, words.get("--finetune-from-model"), schedule))
+        trained.append((data, folder, words.get("--finetune-from-model"), schedule))
         log.write_text("# now\n# words\n" + log_line(1, reach[folder.name]))
-        return 0 if reach[folder.name] else 1
+        if not reach[folder.name]:
+            raise ConfigurationError("training failed")
 
     score = {"score": 20.0, "signature": "tok:none"}
     scores = {TOKENISED_BLEU: score, "BLEU": score, "chrF2": score}
     system = evaluate.System("", tmp_path, None, None, scores)
-    monkeypatch.setattr(jobs.Jobs, "run", run)
+    train_here(monkeypatch, run)
     monkeypatch.setattr(evaluate, "evaluate", lambda *args: system)
     both, folder = tmp_path / "data" / "both-directions", tmp_path / "runs" / "ftc_both-seed1"
     stages = [
@@ -437,7 +433,7 @@ def test_a_killed_row_resumes_and_is_tested(data, settings, tmp_path, capsys):
     kept = json.loads((first / "result.json").read_text())
     assert kept.pop("parallel") == len(kept.pop("places")) == 1 and not kept
 
-    with jobs.alone_in(first, "training", patience=1200):  # the training is gone
+    with files.alone_in(first, "training", patience=1200):  # the training is gone
         updates = newest_update(first) + 12
     assert reproduce.main([*words, "--max-update", str(updates), *own]) == 0
     output = capsys.readouterr().out

@@ -11,9 +11,8 @@ from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.lab.reproduction.request import find_recipe, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, summaries
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
-from fairseq_plugins.training import jobs, planning, recipes
-from tests.here import Here
-from tests.lab.reproduction.conftest import FTC_PAPER
+from fairseq_plugins.training import planning, recipes
+from tests.lab.reproduction.conftest import FTC_PAPER, train_here
 from tests.lab.reproduction.test_runs import cells
 from tests.labelled import prepare
 
@@ -256,11 +255,11 @@ def test_claims_in_words_are_judged_without_figures(imdb):
 
 def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys, monkeypatch):
     """In this process. test_runs.py has processes."""
-    monkeypatch.setattr(jobs.Jobs, "run", Here.run)
+    train_here(monkeypatch)
     words = ["fastformer-interaction", labelled_data, "--out", tmp_path, "--reduced", "--cpu"]
     words += ["--rows", "product", "concat", "--seeds", 1, "--max-update", 6, "--threads", 1]
     words += ["--", "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16]
-    words += ["--save-interval-updates", 3]
+    words += ["--save-interval-updates", 3, "--num-workers", 0]
     words = list(map(str, words))
     assert reproduce.main(words) == 0
     table = (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -1,0 +1,159 @@
+"""Run fairseq-train in this process, with a log and a report of its progress.
+
+    python -m fairseq_plugins.training.fairseq_train [--dry-run] DATA [options of fairseq-train]
+
+is one of several processes that torchrun starts: standard error is the log, and standard output
+shows the progress.
+"""
+
+import contextlib
+import io
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+from unittest import mock
+
+import fairseq_plugins
+from fairseq_plugins.files import open_to_append
+
+DRY_RUN = "--dry-run"
+ENOUGH = 64  # exit status of the process that has measured enough updates, for the others to end
+
+
+class Log(io.FileIO):
+    """A log file; where it cannot be written, such as on a full disk, its lines are lost."""
+
+    def __init__(self, file: int, name: str, errors: IO[str] | None):
+        super().__init__(file, "a")
+        self._name, self._errors = name, errors
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            if self._errors is not None:
+                why = f"{error.strerror}: make room; the training goes on"
+                tell(f"{self._name} cannot be written: {why}", self._errors)
+                self._errors = None
+            return len(memoryview(data))  # type: ignore[arg-type]
+
+
+def tell(line: str, file: IO[str] | None = None) -> None:
+    """Print a line, by default to standard output, where there is room: programs go on without.
+
+    A training whose reader is gone is asked to end: it saves its state.
+    """
+    try:
+        print(line, file=file, flush=True)
+    except BrokenPipeError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, (file or sys.stdout).fileno())  # Python writes the rest at its end
+        os.kill(os.getpid(), signal.SIGTERM)
+    except OSError:  # such as a full disk; the next line tries again
+        pass
+
+
+@contextlib.contextmanager
+def logged_to(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """Send all that this process and those it starts write to a log.
+
+    Args:
+        path: the log; None if standard error leads to it already.
+
+    Yields:
+        a function that prints a line to standard output.
+
+    Raises:
+        OSError: the log cannot be opened.
+    """
+    output, errors = sys.stdout, sys.stderr
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    with contextlib.ExitStack() as stack:
+        if path is not None:
+            file = stack.enter_context(open_to_append(path))
+            before = os.dup(2)
+            stack.callback(os.close, before)
+            stack.callback(os.dup2, before, 2)
+            os.dup2(file.fileno(), 2)
+        raw = Log(os.dup(2), str(path), errors if path is not None else None)
+        log = io.TextIOWrapper(
+            io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True
+        )
+        stack.enter_context(log)
+        stack.enter_context(contextlib.redirect_stdout(log))
+        stack.enter_context(contextlib.redirect_stderr(log))
+        logging.basicConfig(  # as fairseq does; it leaves these handlers
+            format="%(asctime)s | %(levelname)s | %(name)s | %(message)s",
+            datefmt="%Y-%m-%d %H:%M:%S",
+            level=os.environ.get("LOGLEVEL", "INFO").upper(),
+            stream=log,
+            force=True,
+        )
+        try:
+            yield lambda line: tell(line, output)
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+
+
+def run(words: Sequence[str], say: Callable[[str], None], dry_run: bool = False) -> bool:
+    """Train, or make some updates and estimate the time.
+
+    Args:
+        words: the arguments of fairseq-train.
+        say: called with each line of the report.
+
+    Returns:
+        whether a dry run has measured enough before the training was over.
+    """
+    from fairseq_cli import train
+
+    from fairseq_plugins.compat.progress import reported_to
+    from fairseq_plugins.training.progress import Measured, Progress, Rehearsal
+
+    master = int(os.environ.get("RANK", 0)) == 0
+    progress = (
+        Rehearsal(say, master) if dry_run else Progress(lambda line: say("  " + line), master)
+    )
+    ours = logging.getLogger("fairseq_plugins")
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        ours.addHandler(progress)
+    enough = False
+    try:
+        with reported_to(progress), mock.patch.object(sys, "argv", ["fairseq-train", *words]):
+            train.cli_main()
+    except Measured:
+        enough = True
+    finally:
+        ours.removeHandler(progress)
+    if isinstance(progress, Rehearsal) and master:
+        say(progress.estimate())
+    return enough
+
+
+def main() -> None:
+    """Be one of the processes of torchrun."""
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    from fairseq_plugins.training.supervise import end_with_the_parent
+
+    end_with_the_parent()
+    words = sys.argv[1:]
+    dry_run = words[:1] == [DRY_RUN]
+
+    def work() -> None:
+        fairseq_plugins.register("train")
+        if run(words[dry_run:], say, dry_run):
+            os._exit(ENOUGH)
+
+    with logged_to(None) as say:
+        record(work)()
+
+
+if __name__ == "__main__":
+    main()

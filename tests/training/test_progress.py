@@ -1,0 +1,143 @@
+"""What a training reports: short lines, and the estimate of a dry run."""
+
+import contextlib
+import functools
+import logging
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_plugins import cpu
+from fairseq_plugins.compat import bf16
+from fairseq_plugins.compat.progress import reported_to
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.training.progress import SKIPPED, Measured, Progress, Rehearsal
+
+LOSS = {"loss": 3.0, "nll_loss": 2.5}
+
+
+def built(progress, updates=0, hours=0.0, captured=False, epochs=0):
+    """A progress that knows a trainer with these options."""
+    end = SimpleNamespace(max_update=updates, max_epoch=epochs, stop_time_hours=hours)
+    cfg = SimpleNamespace(optimization=end, model=SimpleNamespace(cuda_graphs=captured))
+    progress.built(SimpleNamespace(cfg=cfg, model=SimpleNamespace(parameters=list)))
+    return progress
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path, said):
+    words = [toy_data.bin, *train_args, "--log-format", "simple"]
+    words += ["--tensorboard-logdir", tmp_path / "board", "--log-interval", 2]
+    with reported_to(Progress(said.append)):
+        log = run_train(*words, "--save-dir", tmp_path, "--max-update", 4).output
+    assert said[0].startswith("parameters: ") and f"params: {said[0][12:]}" in log
+    assert [line.split()[1] for line in said if "train nll" in line] == ["2/4", "4/4"]
+    assert any(line.startswith("update 4/4  valid nll ") for line in said)
+    assert not any("resumed" in line for line in said)
+    (loss,) = [line.split()[4] for line in said if "2/4  train" in line]
+    assert f"nll_loss={loss}," in log
+    assert list((tmp_path / "board").iterdir()), "the bar for TensorBoard is around ours"
+
+    said.clear()
+    with reported_to(Progress(said.append)):
+        run_train(*words, "--save-dir", tmp_path, "--max-update", 6)
+    assert said[1] == "resumed from update 4" and said[2].startswith("update 6/6  train nll ")
+
+    said.clear()
+    model = tmp_path / "checkpoint_last.pt"
+    words += ["--max-update", 1, "--finetune-from-model", model]
+    with reported_to(Progress(said.append)):
+        run_train(*words, "--save-dir", tmp_path / "second")
+    assert said[1] == f"starts from {model}"
+
+
+def test_warnings_of_the_package_are_reported(said, monkeypatch):
+    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
+    progress, ours = Progress(said.append), logging.getLogger("fairseq_plugins")
+    ours.addHandler(progress)
+    try:
+        bf16.warn_if_emulated()
+        logging.getLogger("fairseq_plugins.compat").info("a detail")
+    finally:
+        ours.removeHandler(progress)
+    (told,) = said
+    assert told.startswith("--bf16 is slow here") and told.endswith("without --bf16")
+
+
+def test_the_other_processes_only_warn(said):
+    progress = built(Progress(said.append, master=False))
+    progress.loaded("a.pt", 5)
+    progress.trained(6, 9, LOSS)
+    progress.validated(6, "valid", LOSS)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "stats, told",
+    [
+        ({"loss": 3.5, "ppl": 8}, "nll 3.5"),
+        ({**LOSS, "bleu": 20.12, "best_bleu": 21.0}, "nll 2.5  bleu 20.12"),
+        ({**LOSS, "rouge1": 31.2, "rouge2": 9, "rougeLsum": 28.4}, "nll 2.5  rouge1 31.2  rougeLs"),
+        ({"loss": 0.9, "nll_loss": 0.02, "accuracy": 51.5}, "loss 0.9  accuracy 51.5"),
+    ],
+)
+def test_losses_and_scores(stats, told, said):
+    progress = built(Progress(said.append))
+    progress.validated(5000, "valid", stats)
+    assert said[1].startswith(f"update 5,000  valid {told}") and "best" not in said[1]
+    progress.trained(5000, 9, stats)
+    assert said[2] == f"update 5,000  train {' '.join(told.split()[:2])}"
+
+
+def test_the_time_left_counts_from_where_this_run_started(monkeypatch, said):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = built(Progress(said.append), updates=400)
+    for update, now[0] in ((100, 1000.0), (200, 1100.0), (400, 1200.0)):
+        progress.trained(update, 9, LOSS)
+    assert [line.partition("2.5")[2] for line in said[1:]] == [
+        "", "  about 3 min left", "  about 0 s left"
+    ]  # fmt: skip
+    progress = built(Progress(said.append), hours=90 / 3600)
+    progress.loaded("a.pt", 0)
+    progress.trained(7, 9, LOSS)
+    assert said[-1] == "update 7  train nll 2.5  about 90 s left"
+    progress.until += 3 * 3600
+    progress.trained(8, 9, LOSS)
+    assert said[-1] == "update 8  train nll 2.5  about 3 h 2 min left"
+    progress.loaded("a.pt", 8)  # it is not known how much of the hours was used
+    progress.trained(9, 9, LOSS)
+    assert said[-1] == "update 9  train nll 2.5"
+
+
+def test_a_dry_run_reports_each_line_once(said):
+    progress = built(Rehearsal(said.append), updates=9)
+    for update in (1, 2, 3):
+        progress.skipped()
+        progress.trained(update, 9, LOSS)
+    assert said == ["parameters: 0", SKIPPED]
+    progress = built(Rehearsal(said.append))
+    with pytest.raises(ConfigurationError, match="none of 43 batches fits into the GPU's memory"):
+        for _ in range(99):
+            progress.skipped()
+
+
+def test_captures_do_not_count_in_an_estimate(monkeypatch, said):
+    estimates = []
+    for captured, hours in ((True, 0), (False, 0), (False, 0.001)):
+        progress = built(Rehearsal(said.append), 1000, hours, captured)
+        progress.most = 23
+        for update in range(1, 24):
+            now = 0.01 * update + update // 4
+            monkeypatch.setattr(time, "monotonic", functools.partial(float, now))
+            with pytest.raises(Measured) if update == 23 else contextlib.nullcontext():
+                progress.trained(update, 50, LOSS)
+        estimates.append(progress.estimate())
+    assert "0.01 s per update, measured over 20" in estimates[0]
+    assert "0.26 s per update" in estimates[1] and "for 1,000 updates" in estimates[1]
+    assert estimates[2].startswith("time: about 3 s for 13 updates, ")
