@@ -89,10 +89,8 @@ class Engine(Protocol):
         processor: converts raw text to subwords and back.
         max_source: the maximum number of subwords that the model reads, without the end symbol.
         max_output: the maximum number of subwords that the model writes.
-        summarizes: whether it was trained to summarize; False for earlier exports, which do not
-            say.
+        summarizes: whether it was trained to summarize.
         copies: whether the model copies.
-        tells_copied: whether outputs can have `copied`; not those of earlier exports.
     """
 
     name: str
@@ -101,7 +99,6 @@ class Engine(Protocol):
     max_output: int
     summarizes: bool
     copies: bool
-    tells_copied: bool
 
     def search(
         self, inputs: Sequence[Input], count: int, copied: bool, done: Done

@@ -66,8 +66,8 @@ class Prepared:
                 if self.task not in ("translation", "summarization"):
                     reason += f", as it is for {self.task}"
             raise ConfigurationError(
-                f"{record} cannot be used ({reason}): the prepare-* commands write "
-                "it, to define how text is tokenised; give a folder that they prepared"
+                f"{record} cannot be used ({reason}): give a folder that this version's prepare-* "
+                "commands made, or make this one anew with them"
             ) from None
 
     @property

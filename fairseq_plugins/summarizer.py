@@ -96,7 +96,7 @@ class Summarizer:
     def _summaries(
         self, documents: Iterable[str], count: int, first: int
     ) -> Iterator[list[Summary]]:
-        tells_copied = self.wants_copied and self.engine.copies and self.engine.tells_copied
+        tells_copied = self.wants_copied and self.engine.copies
         for whole, part, outputs in self.candidates(documents, count, first):
             summaries = []
             for output in outputs:

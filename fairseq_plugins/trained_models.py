@@ -165,7 +165,7 @@ class Training(NamedTuple):
     """Facts about a training, from its checkpoint."""
 
     task: Any  # its options
-    words: Mapping[str, str]  # `digests_of_words` of its folder; empty in older checkpoints
+    words: Mapping[str, str]  # `digests_of_words` of its folder; empty in those of fairseq itself
 
 
 def training_of(state: dict[str, Any]) -> Training:

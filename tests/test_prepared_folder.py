@@ -41,7 +41,7 @@ def test_a_record_that_lacks_a_setting_of_its_task_is_damaged(tmp_path, more):
 
 def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):
     settings = {"source_lang": "de", "target_lang": "en", "tokenizer": "none", "lowercase": False}
-    record = {"settings": {**settings, "subword": "bpe"}}
+    record = {"settings": {**settings, "subword": "bpe", "normalization": "NFC"}}
     (tmp_path / RECORD).write_text(json.dumps(record))
     (tmp_path / "dict.de.txt").write_text("a 1\n")
     read = []

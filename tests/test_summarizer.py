@@ -235,19 +235,3 @@ def test_copied_words_that_the_dictionary_lacks_have_their_characters(copying, s
     pieces = Summarizer([copying], cpu=True).processor.encode(document).split()
     assert all(piece == pieces[at] for piece, at in copied)
     assert "北京" in {piece for piece, _ in copied} and "unk" not in out
-
-
-@pytest.mark.parametrize("copies", [True, False])
-def test_an_export_that_copies_says_that_it_does_not_tell(copies, monkeypatch):
-    exported = SimpleNamespace(
-        engine=SimpleNamespace(copies=copies, tells_copied=False),
-        processor=SimpleNamespace(for_summaries=True),
-        hypotheses=lambda documents, first: [],
-        max_length=lambda length: 9,
-        max_source=5,
-    )
-    monkeypatch.setattr(summarize_command, "Summarizer", lambda model, **options: exported)
-    args = summarize_command.read_arguments(["--model", "DIR", "--json"])
-    remarks = summarize_command.load(args)((["a"], 0)).remarks
-    assert bool(remarks) is copies
-    assert all("cannot tell which subwords it copied: export" in remark for remark in remarks)

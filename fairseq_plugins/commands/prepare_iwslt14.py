@@ -18,7 +18,6 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.download import fetch
-from fairseq_plugins.data.like import normalization
 from fairseq_plugins.data.readers import parse_counts
 from fairseq_plugins.data.translation import (
     ALL_RAW,
@@ -28,6 +27,7 @@ from fairseq_plugins.data.translation import (
     subword_settings,
 )
 from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.text.processing import NFC
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         "valid_every": iwslt14.VALID_EVERY,
         **Limits()._asdict(),
         **subword_settings(args),
-        **normalization(args.destination),
+        "normalization": NFC,
     }
     with Preparation(args.destination, settings, keep=[iwslt14.DOWNLOADS]) as preparation:
         if not preparation.finished:

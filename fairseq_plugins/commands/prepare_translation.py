@@ -21,8 +21,6 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.like import (
     given_options,
-    is_earlier,
-    normalization,
     settings_like,
 )
 from fairseq_plugins.data.translation import (
@@ -38,7 +36,7 @@ from fairseq_plugins.data.translation import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.text.languages import two_letters
-from fairseq_plugins.text.processing import TOKENIZERS
+from fairseq_plugins.text.processing import NFC, TOKENIZERS
 
 
 def language(text: str) -> str:
@@ -100,8 +98,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if args.source_lang == args.target_lang:
         raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
     if args.subword is None:
-        by_moses = args.tokenizer or is_earlier(args.destination)
-        args.subword = "bpe" if by_moses else "sentencepiece"
+        args.subword = "bpe" if args.tokenizer else "sentencepiece"
     languages = [args.source_lang, args.target_lang]
     given = given_options(parser, argv, args)
     args.like_settings = settings_like(args.like, languages, SHARED_BY_LIKE, given)
@@ -125,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
         "valid_every": args.valid_every,
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
-        **normalization(args.destination, args.like),
+        "normalization": NFC,
         "inputs": inputs,
         **args.like_settings,
     }
@@ -134,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
         settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (prefixes, languages, preparation.folder, settings.get("normalization"))
+            how = (prefixes, languages, preparation.folder)
             left_out = preparation.step("read text", read_text, *how)
             prepare(preparation, args.workers, left_out, like=args.like)
     show(args.destination)

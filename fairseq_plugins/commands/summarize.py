@@ -95,14 +95,9 @@ def load(args: argparse.Namespace) -> Callable[[tuple[list[str], int]], Done]:
         warnings.filterwarnings("ignore", FOR_TRANSLATION)  # a remark below, told once
         summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
     summarizer.wants_copied = args.json
-    engine, remarks = summarizer.engine, []
+    remarks = []
     if not summarizer.processor.for_summaries:
         remarks.append(FOR_TRANSLATION + "the command translate")
-    if summarizer.wants_copied and engine.copies and not engine.tells_copied:
-        remarks.append(
-            "this export, of an earlier release, cannot tell which subwords it copied: export the "
-            "model again"
-        )
     longest = summarizer.max_length(summarizer.max_source)
 
     def summarize(batch: tuple[list[str], int]) -> Done:

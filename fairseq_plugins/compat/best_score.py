@@ -14,8 +14,7 @@ from fairseq_plugins.errors import flag
 logger = logging.getLogger(__name__)
 
 SCORED_BY = "scored_by"  # in checkpoints, and of a trainer without validation
-# of tasks: the kind of BLEU; in checkpoints of earlier versions, which stored no more
-KIND_OF_BLEU = "bleu_of_valid"
+KIND_OF_BLEU = "bleu_of_valid"  # of tasks
 FAIRSEQ = "fairseq's own"
 # options that change a metric, after --eval-
 OPTIONS = {
@@ -43,8 +42,7 @@ def forget_scores_of_other_validations() -> None:
         state = original(self, *args, **kwargs)
         if state is None:
             return state
-        of_bleu = {"BLEU of valid": describe(state.get(KIND_OF_BLEU, FAIRSEQ))}
-        before = state.get(SCORED_BY, of_bleu)
+        before = state.get(SCORED_BY, {"BLEU of valid": FAIRSEQ})  # none of fairseq itself
         setattr(self, SCORED_BY, before)
         now = scored_by(self)
         other = [what for what in before if what in now and before[what] != now[what]]

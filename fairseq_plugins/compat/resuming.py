@@ -103,7 +103,7 @@ def resume_with_another_number_of_processes() -> None:
         read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
         state["iterations_in_epoch"] = read // self.num_shards
         here = len(self.dataset)
-        before = state.get(SENTENCES, here)  # earlier releases stored none
+        before = state.get(SENTENCES, here)  # fairseq itself stores none
         how = "restore them, or begin the epoch again with --reset-dataloader"
         if read and before != here:
             raise ConfigurationError(

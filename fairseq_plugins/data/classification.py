@@ -17,7 +17,7 @@ from typing import Any
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.data import report
 from fairseq_plugins.data.labelled import count_labels, imdb_items, read_labelled
-from fairseq_plugins.data.like import learn_or_copy, normalization
+from fairseq_plugins.data.like import learn_or_copy
 from fairseq_plugins.data.readers import (
     LEFT_OUT,
     RAW,
@@ -32,6 +32,7 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import count_lines, write_lines, written_whole
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.subwords import END, SentencePiece
 from fairseq_plugins.text.units import TASK, find_cut
 from fairseq_plugins.workers import add_workers_option, map_file
@@ -218,7 +219,7 @@ def classification_settings(args: argparse.Namespace, units: str) -> dict[str, A
         ConfigurationError: an option is out of range or has no effect.
     """
     settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
-    settings.update(normalization(args.destination))
+    settings["normalization"] = NFC
     for name, default in OF_PIECES.items():
         given = getattr(args, name)
         if units == "subwords":

@@ -10,7 +10,6 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import copy, digest
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
-from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.subwords import KINDS
 
 
@@ -54,22 +53,6 @@ def take_settings(folder: Path, names: Sequence[str], given: dict[str, Any]) -> 
             f"{flag(name)} {given[name]}: --like {folder} has {value}: remove it"
         )
     return taken
-
-
-def is_earlier(folder: Path | None) -> bool:
-    """Whether an earlier release prepared this folder without a Unicode form."""
-    stored = {} if folder is None else stored_settings(folder)
-    return bool(stored) and stored.get("normalization") is None
-
-
-def normalization(destination: Path, like: Path | None = None) -> dict[str, str]:
-    """The setting for the Unicode form of a text.
-
-    Args:
-        destination: the folder to make. If an earlier release made it, a rerun finds it finished.
-        like: the folder whose pieces are used, with the form they were learnt in.
-    """
-    return {} if is_earlier(destination if like is None else like) else {"normalization": NFC}
 
 
 def settings_like(

@@ -351,7 +351,7 @@ def write_documents(
     How many documents were skipped, and the first ones, are printed to stderr.
 
     Args:
-        preparation: newer folders have the setting `normalization`, see `normalise`.
+        preparation: the folder.
         items: documents as read.
         read: converts an item to a Document, or raises `Unusable`.
         workers: number of processes.
@@ -366,7 +366,7 @@ def write_documents(
         ConfigurationError: a split has no document.
     """
     counts = dict.fromkeys(splits, 0)
-    folder, form = preparation.folder, preparation.settings.get("normalization")
+    folder = preparation.folder
     with contextlib.ExitStack() as stack:
         write = {}
         for split in splits:
@@ -383,7 +383,7 @@ def write_documents(
                 left_out.add(document.split, name, problem)
                 continue
             counts[document.split] += 1
-            sides = normalise(document.source, form), normalise(document.target, form)
+            sides = normalise(document.source), normalise(document.target)
             write[document.split]([*sides, name])
     for split, count in counts.items():
         if not count:

@@ -15,13 +15,14 @@ from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.data import report
-from fairseq_plugins.data.like import learn_or_copy, normalization
+from fairseq_plugins.data.like import learn_or_copy
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import LEFT_OUT, RAW, find_files, read_files
 from fairseq_plugins.data.report import form_of_text, left_out, table, unknown_tokens
 from fairseq_plugins.files import count_lines, read_pairs, write_columns, write_lines
 from fairseq_plugins.preparation.binarise import binarise, count_unknown, read_types
 from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences, split_sentences
 from fairseq_plugins.text.subwords import SentencePiece
 from fairseq_plugins.workers import add_workers_option, map_lines
@@ -157,8 +158,7 @@ def prepare_files(
         ConfigurationError: files are missing.
     """
     files = find_files(inputs, "source" if pretraining else "target")
-    # earlier releases could also split summaries at punctuation
-    settings = {**settings, "split_sentences": False, "inputs": files}
+    settings = {**settings, "inputs": files}
     if pretraining:
         settings["pretrain"] = list(pretraining)
     with Preparation(destination, settings) as preparation:
@@ -247,7 +247,7 @@ def summarization_settings(args: argparse.Namespace, like: Path | None = None) -
         "tokenizer": "none",
         "lowercase": args.lowercase,
         "subword": "sentencepiece",
-        **normalization(args.destination, like),
+        "normalization": NFC,
         "boundary": BOUNDARY,
         "vocab_size": args.vocab_size,
         "sentencepiece_documents": args.sentencepiece_documents,

@@ -76,7 +76,6 @@ def read_text(
     prefixes: dict[str, Sequence[str]],
     languages: Sequence[str],
     folder: Path,
-    form: str | None = None,
 ) -> dict[str, int]:
     """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
 
@@ -84,7 +83,6 @@ def read_text(
         prefixes: the prefixes of the files of each split.
         languages: the endings of the files.
         folder: the folder of the preparation.
-        form: see `normalise`.
 
     Returns:
         The number of training pairs that were left out, for each reason.
@@ -99,7 +97,7 @@ def read_text(
         sides = [Path(f"{name}.{language}") for language in languages]
         for number, pair in enumerate(read_input_pairs(*sides), 1):
             if None not in pair:
-                yield [normalise(line or "", form) for line in pair]
+                yield [normalise(line or "") for line in pair]
             elif split == "train":
                 left_out[TOO_LONG] += 1
             else:  # only complete sets have comparable scores
@@ -260,7 +258,7 @@ def find_changed(
     back = map_file(lambda line: undo(join(line)), pieces, workers, name)
     changed = []
     for line, found in zip(read_lines(raw), back):
-        line = " ".join(normalise(line, processing.normalization).split())
+        line = " ".join(normalise(line).split())
         line = line.lower() if processing.lowercase else line
         if found != line:
             changed.append((line, found))

@@ -15,8 +15,6 @@ from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.files import write_bytes
 from fairseq_plugins.prepared_folder import differing
 
-# Performer's random features: earlier versions drew new ones in training
-NOT_AVERAGED = ".directions"
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",
     "update": r"checkpoint_\d+_(\d+)\.pt",
@@ -119,8 +117,8 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
 
     Returns:
         the state of the last checkpoint with averaged parameters in float32 (float64 for float64),
-            as float16 would round again, without the optimizer's state. Integer tensors and
-            Performer's random features keep the last checkpoint's values.
+            as float16 would round again, without the optimizer's state. Integer tensors keep the
+            last checkpoint's values.
 
     Raises:
         ConfigurationError: the models have different parameters or dictionaries.
@@ -152,7 +150,7 @@ def average(paths: Sequence[Path], say: Callable[[str], None] = print) -> dict[s
             sums[name] = sums.get(name, 0) + value.double()
     replaced: dict[Any, torch.Tensor] = {}
     for name, value in state["model"].items():
-        if value.is_floating_point() and not name.endswith(NOT_AVERAGED):
+        if value.is_floating_point():
             # a shared parameter has several names: keep one tensor in memory and in the file
             place = (value.data_ptr(), value.shape, value.stride())
             mean = (sums[name] / len(paths)).to(torch.promote_types(value.dtype, torch.float32))

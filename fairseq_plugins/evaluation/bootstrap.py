@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 SAMPLES, SEED = 1000, 12345
-TWO_SIDED = "two-sided"  # of earlier releases, BLEU and chrF were "one-sided"
+TWO_SIDED = "two-sided"
 
 
 def interval(drawn: np.ndarray) -> np.ndarray:

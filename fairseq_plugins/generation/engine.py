@@ -88,8 +88,6 @@ class TrainedModel:
         ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
-    tells_copied = True  # in an ensemble, by the first model
-
     __reduce__ = refuse_pickling
 
     def __init__(

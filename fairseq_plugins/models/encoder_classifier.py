@@ -22,9 +22,9 @@ from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (
     add_options,
     completing,
-    drop_deleted_options,
     fill_defaults,
     option_names,
+    refuse_decoder_token_mixer,
     set_default,
     to_config,
     to_namespace,
@@ -165,7 +165,7 @@ def fill_classifier_defaults(args: Any) -> None:
     Raises:
         ConfigurationError: options disagree or cannot be parsed.
     """
-    drop_deleted_options(args)
+    refuse_decoder_token_mixer(args)
     for declared in options_of(EncoderClassifierOptions):
         set_default(args, declared.name, declared.default)
     checked_options(EncoderClassifierOptions, args)

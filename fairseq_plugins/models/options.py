@@ -8,15 +8,14 @@ import difflib
 import logging
 import math
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import Field, dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
-from fairseq.models.transformer.transformer_config import DecoderConfig
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_plugins.errors import ConfigurationError, flag
@@ -37,39 +36,7 @@ CUDA_GRAPHS_HELP = (
 )
 TRAINING_PATHS = ("auto", "fast", "plain")
 REGISTRIES = (TOKEN_MIXERS, FEED_FORWARDS)
-
-
-class Deleted(NamedTuple):
-    """An option of earlier versions: its default, and what happens now."""
-
-    default: Any
-    now: str
-    refused: bool = True  # other values; False: they matter only in training
-    same: Callable[[Any], Any] = lambda args: None  # another value for what happens now
-
-
-DELETED = {
-    "decoder_token_mixer": Deleted(
-        TOKEN_MIXERS.default,
-        f"a left-to-right decoder has {TOKEN_MIXERS.default} attention, as it must not see later "
-        "positions; choose the encoder's by --encoder-token-mixer",
-    ),
-    "torch_compile": Deleted(False, "layers are not compiled", refused=False),
-    "copy_layer": Deleted(
-        None,
-        "the last decoder layer copies",
-        same=lambda args: (getattr(args, "decoder_layers", None) or DecoderConfig.layers) - 1,
-    ),
-    "copy_heads": Deleted(
-        None,
-        "all heads of the last decoder layer copy",
-        same=lambda args: (
-            getattr(args, "decoder_attention_heads", None) or DecoderConfig.attention_heads
-        ),
-    ),
-    "coverage": Deleted(0.0, "source positions may be read again", refused=False),
-    "performer_redraw": Deleted(0, "random features are drawn once", refused=False),
-}
+DECODER_MIXER = "decoder_token_mixer"  # hidden: its only value is the default
 
 
 @dataclass
@@ -141,10 +108,10 @@ def fill_defaults(args: Any) -> None:
         args: a Namespace or DictConfig, completed in place.
 
     Raises:
-        ConfigurationError: both are given and disagree, or the blocks cannot be parsed; or a
-            deleted option has a value that cannot work.
+        ConfigurationError: both are given and disagree, or the blocks cannot be parsed, or the
+            decoder is to have another token mixer.
     """
-    drop_deleted_options(args)
+    refuse_decoder_token_mixer(args)
     for name, declared in plugin_options():
         set_default(args, name, declared.default)
     _fill_blocks(args)
@@ -168,23 +135,15 @@ def _fill_blocks(args: Any) -> None:
         )
 
 
-def drop_deleted_options(args: Any) -> None:
-    """Remove stored values of deleted options, in place.
-
-    Raises:
-        ConfigurationError: a value means something else than what happens now, and a trained model
-            depends on it.
-    """
-    stored = args if OmegaConf.is_config(args) else vars(args)
-    for name, deleted in DELETED.items():
-        value = stored.pop(name, None)
-        if value in (None, deleted.default) or value == deleted.same(args):
-            continue
-        given = flag(name) if value is True else f"{flag(name)} {value}"
-        told = f"{given} was removed: {deleted.now}. Remove it"
-        if deleted.refused:
-            raise ConfigurationError(told)
-        logger.warning(told)
+def refuse_decoder_token_mixer(args: Any) -> None:
+    """Raise a ConfigurationError if the decoder is to have another token mixer than attention."""
+    mixer = (args if OmegaConf.is_config(args) else vars(args)).pop(DECODER_MIXER, None)
+    if mixer not in (None, TOKEN_MIXERS.default):
+        raise ConfigurationError(
+            f"{flag(DECODER_MIXER)} {mixer}: a left-to-right decoder has {TOKEN_MIXERS.default} "
+            "attention, as it must not see later positions; choose the encoder's by "
+            "--encoder-token-mixer"
+        )
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -192,11 +151,7 @@ def add_options(parser: ArgumentParser) -> None:
     gen_parser_from_dataclass(parser, EfficientTransformerOptions(), delete_default=True)
     for registry in REGISTRIES:
         registry.add_options(parser)
-    for name, deleted in DELETED.items():
-        kind: Any = {"type": int if deleted.default is None else type(deleted.default)}
-        if deleted.default is False:
-            kind = {"action": "store_true"}
-        parser.add_argument(flag(name), **kind, default=SUPPRESS, help=SUPPRESS)
+    parser.add_argument(flag(DECODER_MIXER), default=SUPPRESS, help=SUPPRESS)
 
 
 def plugin_options() -> Iterator[tuple[str, Field]]:

@@ -61,12 +61,6 @@ class DecoderLayer(TransformerDecoderLayerBase):
     def activation_fn(self, x: Tensor) -> Tensor:
         return self.ffn(x)
 
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename the entries of checkpoints of version 0.1.0, where the network replaced fc1."""
-        old = f"{name}.fc1."
-        for key in [key for key in state_dict if key.startswith(old)]:
-            state_dict[f"{name}.ffn.{key[len(old) :]}"] = state_dict.pop(key)
-
 
 def find_extensions(cfg: Any) -> list[str]:
     """The options set in fairseq's configuration that `run_decoder_layer` does not support."""

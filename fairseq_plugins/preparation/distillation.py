@@ -228,7 +228,7 @@ class Pairs:
 
     def given(self, language: str, line: str) -> tuple[str, ...]:
         """A user's line in each of `forms`."""
-        return normalise(line, self.settings.normalization), self._tokenise[language](line)
+        return normalise(line), self._tokenise[language](line)
 
     def plain(self, raw: str) -> str:
         """Raw target text, as `evaluate` scores it."""
@@ -275,7 +275,7 @@ class Documents(Pairs):
         return (text,)
 
     def given(self, language: str, line: str) -> tuple[str, ...]:
-        return (" ".join(normalise(line, self.settings.normalization).split()),)
+        return (" ".join(normalise(line).split()),)
 
     def plain(self, raw: str) -> str:
         return " ".join(separate_sentences(raw))

@@ -128,7 +128,7 @@ class Preparation:
             if name.endswith(PART):  # from a killed process
                 (self.folder / name).unlink()
         for step, result in stored["results"].items():
-            made = stored["files"].get(step, {})  # earlier releases did not store files
+            made = stored["files"].get(step, {})
             gone = [n for n, size in made.items() if n not in there or there[n].size != size]
             if gone:
                 print(
@@ -268,7 +268,6 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         stored = read_json(path)
         found = {name: dict(stored[name]) for name in ("settings", "results")}
-        # earlier releases stored neither bytes nor files
         files = {step: dict(made) for step, made in dict(stored.get("files", {})).items()}
         return {**found, "bytes": dict(stored.get("bytes", {})), "files": files}
     except (ValueError, KeyError, TypeError):

@@ -64,8 +64,8 @@ class ExportedModel:
         export.check_listed(type(self.processor.subwords).file_name)
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
         self.max_source, self.max_output = export.max_source, export.max_output
-        self.summarizes = bool(export.config.get("summarizes"))
-        self.copies, self.tells_copied = export.copies, export.tells_copied
+        self.summarizes = export.config["summarizes"]
+        self.copies = export.copies
         self._process = _one_process(threads)
 
     def search(
@@ -74,12 +74,12 @@ class ExportedModel:
         """See `Engine.search`."""
         self._process.check()
         export, options, wanted = self.export, self.options._replace(nbest=count), []
-        copied = copied and export.tells_copied
+        copied = copied and export.copies
         for pieces, longest, prefix, number, part in inputs:
             tokens, lacking = self._numbers(pieces)
             limit = min(longest, self.max_output)
             begin = export.target.encode(prefix)[:-1]
-            if lacking and export.tells_attention:
+            if lacking:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
             wanted.append(Source(tokens, limit, begin, number, part))
         found: dict[int, list[Output]] = {}
@@ -128,7 +128,7 @@ class ExportedModel:
     def _numbers(self, pieces: Sequence[str]) -> tuple[list[int], list[str]]:
         """The numbers of a source, and its subwords that have numbers from V on."""
         tokens = self.export.source.encode(pieces)
-        if not (self.export.tells_attention or self.export.tells_unknown):
+        if not self.export.copies:
             return tokens, []
         return number_unknown(pieces, tokens, UNKNOWN, len(self.export.source.words))
 

@@ -19,7 +19,6 @@ FORMAT = 1
 CONFIG = "config.json"
 # numbers in `CONFIG` with the least and the largest allowed value
 NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31), "pair_bytes": (0, 1 << 16)}
-DEFAULTS = {"pair_bytes": 0}  # not in earlier releases
 OF_TEXT = {"max_output": (1, 1 << 31), "most_candidates": (2, 1 << 31)}
 OF_CLASSES = {"max_positions": (1, 1 << 31)}
 LANGUAGES = ("source_lang", "target_lang")
@@ -38,7 +37,7 @@ def _wrong(config: dict[str, Any]) -> Iterator[str]:
     """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
     classifies = LABELS in config
     for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
-        value = config.get(key, DEFAULTS.get(key))
+        value = config.get(key)
         if type(value) is not int or not least <= value <= most:
             yield key
     if classifies:
@@ -49,6 +48,8 @@ def _wrong(config: dict[str, Any]) -> Iterator[str]:
             yield "start"
     else:
         yield from (key for key in LANGUAGES if not _is_name(config.get(key)))
+        if type(config.get("summarizes")) is not bool:
+            yield "summarizes"
     files = config.get("files")
     if not isinstance(files, dict) or not files:
         yield "files"
@@ -121,7 +122,7 @@ class Folder:
         self.length_multiple: int = self.config["length_multiple"]
         self.max_source: int = self.config["max_source"]
         # of attention, for each pair of positions
-        self.pair_bytes: int = self.config.get("pair_bytes", DEFAULTS["pair_bytes"])
+        self.pair_bytes: int = self.config["pair_bytes"]
 
     def value(self, array: np.ndarray) -> Any:
         """An array as a value of onnxruntime that shares its memory."""
@@ -201,8 +202,8 @@ class Folder:
             ) from None
         if found != FORMAT:
             raise ConfigurationError(
-                f"--model {self.folder}: format {found}, but this release reads {FORMAT}: export "
-                "the model again"
+                f"--model {self.folder} was made by another version (format {found}, not "
+                f"{FORMAT}): make it anew with `fairseq-plugins export`"
             )
         if (LABELS in config) != self.classifies:
             other = "writes text: use the command translate or summarize"
@@ -272,10 +273,6 @@ class Export(Folder):
         )
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
-        outputs = {each.name for each in self.decoder.get_outputs()}
-        self.tells_attention, self.tells_copied = ATTENTION in outputs, GATE in outputs
-        # graphs of earlier releases give the source of a copied <unk>, or do not
-        self.tells_unknown = "source_unknown" in names
 
     def encode(self, tokens: np.ndarray) -> list[Any]:
         """The source keys and values of all decoder layers, for tokens of B x S."""

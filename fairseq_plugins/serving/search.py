@@ -15,7 +15,7 @@ CAPACITY = 32  # initial positions of a cache, which doubles when full
 KEPT = 0.75  # finished sentences leave the batch when less than this share remains
 NEVER = -np.inf
 # inputs of the graph with one row per sentence
-OF_COPIES = ("source_words", "source_places", "source_before", "source_unknown")
+OF_COPIES = ("source_words", "source_places", "source_before")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 LEAST = 1e-30  # least attention to an unknown subword, as in `generation.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
@@ -67,7 +67,7 @@ def search(
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
     They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
-    asks for copied positions, if `export.tells_copied`.
+    asks for copied positions, if `export.copies`.
     """
     return _Batch(export, sources, options, copied).run()
 
@@ -92,7 +92,7 @@ class _Batch:
         self.unknown: _Unknown | None = None
         if export.copies:
             tokens = np.where(numbers < self.vocabulary, numbers, UNKNOWN)
-        if export.tells_attention and tokens.max() < numbers.max():
+        if export.copies and tokens.max() < numbers.max():
             self.unknown = _Unknown(numbers - self.vocabulary, self.vocabulary)
         self.step = 0
         self.rows: Any = np.arange(count)
@@ -105,7 +105,6 @@ class _Batch:
         log = (self.last_step + 1, count, beam)
         self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
         self.total_log = np.zeros(log, np.float32)
-        self.unknown_log = np.zeros(log if export.tells_unknown else (0, count), np.int64)
         self.copied = copied
         self.copied_log = np.full(log if copied else (0, count), -1)
         self.history: np.ndarray | None = None
@@ -190,11 +189,9 @@ class _Batch:
         words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
         found = {"source_words": words, "source_places": places}
         if self.export.goes_on_copying:
-            before = np.roll(numbers if self.export.tells_attention else tokens, 1, axis=1)
+            before = np.roll(numbers, 1, axis=1)
             before[:, 0] = self.export.eos
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
-        if self.export.tells_unknown:
-            found["source_unknown"] = (tokens == UNKNOWN).astype(np.float32)
         return {name: array[:, None] for name, array in found.items()}
 
     def run(self) -> list[list[Hypothesis]]:
@@ -230,8 +227,6 @@ class _Batch:
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, width, 1), np.int64)
         self.outputs = {"forced_scores": np.empty((count, width, 1), np.float32)}
-        if self.export.tells_unknown:
-            self.outputs["unknown_from"] = np.empty((count, width), np.int64)
         if self.copied or self.unknown is not None:
             length = self.numbers.shape[1]
             self.outputs[ATTENTION] = np.empty((count, width, length), np.float32)
@@ -395,9 +390,6 @@ class _Batch:
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             token = int(self.token_log[place])
-            if token == UNKNOWN and self.export.tells_unknown:
-                copied = int(self.numbers[self.rows[row], self.unknown_log[place]])
-                token = copied if copied >= self.vocabulary else token
             tokens.append(token)
             path.append(float(self.total_log[place]))
             if self.copied:
@@ -428,8 +420,6 @@ class _Batch:
         totals, tokens, parents = totals[:, :beam], tokens[:, :beam], parents[:, :beam]
         self.total_log[step], self.token_log[step] = totals, tokens
         self.parent_log[step] = parents
-        if self.export.tells_unknown:
-            self.unknown_log[step] = self.outputs["unknown_from"][self.index, parents]
         if self.copied:
             self.copied_log[step] = self._copied_from(totals, tokens, parents)
         if self.width < beam:
@@ -492,7 +482,7 @@ class _Batch:
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
-        self.total_log, self.unknown_log = self.total_log[:, kept], self.unknown_log[:, kept]
+        self.total_log = self.total_log[:, kept]
         self.copied_log = self.copied_log[:, kept]
         if self.unknown is not None:
             self.unknown.keep(kept)

@@ -63,14 +63,13 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
         labels = cls.load_dictionary(str(Path(cfg.data) / "label" / "dict.txt"))
         names = [n for n in labels.symbols[labels.nspecial :] if not n.startswith("madeupword")]
         classes = len(names)
-        padded = len(labels) - labels.nspecial  # a model may have been trained with as many
-        if cfg.num_classes not in (-1, classes, padded):
+        if cfg.num_classes not in (-1, classes):
             raise ConfigurationError(
                 f"--num-classes {cfg.num_classes}, but {cfg.data} has {classes} "
                 f"({', '.join(names[:5])}{', ...' * (classes > 5)}): "
                 "remove the option, or give the data of the model's training"
             )
-        cfg.num_classes = classes if cfg.num_classes == -1 else cfg.num_classes
+        cfg.num_classes = classes
         return super().setup_task(cfg, **kwargs)
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> Any:

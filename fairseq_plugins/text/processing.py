@@ -15,9 +15,9 @@ LEAST_RATIO, MORE = 1.2, 10
 UNKNOWN_RATIO_LEAST = 200  # the least limit without a ratio, as in fairseq-generate
 
 
-def normalise(text: str, form: str | None) -> str:
-    """The text in a Unicode form, `NFC`; unchanged without one, as in earlier releases."""
-    return text if form is None else unicodedata.normalize("NFC", text)
+def normalise(text: str) -> str:
+    """The text in Unicode's form `NFC`."""
+    return unicodedata.normalize("NFC", text)
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Processing(NamedTuple):
     tokenizer: str
     lowercase: bool
     subword: str
+    normalization: str  # the Unicode form of the text, always `NFC`
     max_source: int | None = None  # positions of a document, including its end
     # the code that Moses uses for a language, such as en for en_US
     moses_codes: dict[str, str] | None = None
-    normalization: str | None = None  # the Unicode form of the text: NFC; None in earlier releases
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Processing":
@@ -76,7 +76,7 @@ class Processing(NamedTuple):
             "subword": isinstance(self.subword, str) and self.subword in KINDS,
             "max_source": self.max_source is None
             or (type(self.max_source) is int and self.max_source >= 2),
-            "normalization": self.normalization in (None, NFC),
+            "normalization": self.normalization == NFC,
             "moses_codes": codes is None
             or (isinstance(codes, dict) and all(isinstance(c, str) for c in codes.values())),
         }
@@ -100,16 +100,14 @@ class Processing(NamedTuple):
     def tokenise(self, language: str) -> "Tokenisation":
         """The tokenisation of `language`."""
         code = (self.moses_codes or {}).get(language, language)
-        return Tokenisation(code, self.tokenizer, self.lowercase, self.normalization)
+        return Tokenisation(code, self.tokenizer, self.lowercase)
 
 
 class Tokenisation:
     """Converts raw text of one language to tokens and back; lower-casing is not reversible."""
 
-    def __init__(
-        self, language: str, tokenizer: str, lowercase: bool, normalization: str | None = None
-    ):
-        self.lowercase, self.normalization = lowercase, normalization
+    def __init__(self, language: str, tokenizer: str, lowercase: bool):
+        self.lowercase = lowercase
         self.tokenizer: Any = None  # the text is tokenised already, or needs no tokens
         if tokenizer == "moses":
             from fairseq_plugins.text.moses import Moses  # a slow import: half a second
@@ -117,7 +115,7 @@ class Tokenisation:
             self.tokenizer = Moses(language)
 
     def __call__(self, line: str) -> str:
-        line = normalise(line, self.normalization)
+        line = normalise(line)
         moses = self.tokenizer
         tokens = " ".join(line.split()) if moses is None else moses.tokenise(line)
         return tokens.lower() if self.lowercase else tokens

@@ -112,8 +112,8 @@ def _with_an_end(pieces: list[str]) -> list[str]:
 class SentencePiece:
     """A model of SentencePiece, usually unigram. The first piece of a word begins with ``▁``.
 
-    New models keep every character of the text except ``▁``, which becomes a space, and merge runs
-    of spaces; those of earlier releases apply NFKC, SentencePiece's default.
+    It keeps every character of the text except ``▁``, which becomes a space, and merges runs of
+    spaces.
     """
 
     file_name = "sentencepiece.model"
@@ -134,8 +134,6 @@ class SentencePiece:
             raise ConfigurationError(
                 f"{model} is damaged or not a model of SentencePiece: copy it again"
             ) from None
-        full_width = "\uff01"  # which NFKC rewrites
-        self._exact = full_width in "".join(self._processor.encode(full_width, out_type=str))
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
@@ -175,16 +173,12 @@ class SentencePiece:
         """Segment a line into pieces, separated by spaces.
 
         Characters that the model lacks are returned unchanged. A piece that equals a mark of
-        fairseq's dictionaries or the sentence boundary is split into characters; with models of
-        earlier releases, it is unknown.
+        fairseq's dictionaries or the sentence boundary is split into characters.
         """
         pieces = self._processor.encode(line, out_type=str)
         if "<" in line:
             marks = (*SPECIAL, BOUNDARY)
-            if self._exact:
-                pieces = [part for p in pieces for part in (p if p in marks else (p,))]
-            else:
-                pieces = ["<unk>" if p in marks else p for p in pieces]
+            pieces = [part for p in pieces for part in (p if p in marks else (p,))]
         return " ".join(pieces)
 
     @staticmethod

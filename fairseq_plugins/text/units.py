@@ -13,30 +13,27 @@ TASK = "classification"
 Cut = Callable[[str], list[str]]
 
 
-def find_cut(units: str, folder: Path, form: str | None = None) -> Cut:
+def find_cut(units: str, folder: Path) -> Cut:
     """Return the function that converts a text to its tokens.
 
     Args:
         units: "subwords", "words", "bytes", or "pixels", which are treated as words.
         folder: the folder with the subword model.
-        form: the Unicode form of the text, see `normalise`.
     """
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
 
         def cut_to_pieces(text: str) -> list[str]:
-            if form is not None and is_blank(text):  # earlier models drop invisible characters
-                return []
-            return model.cut(" ".join(normalise(text, form).split())).split()
+            return [] if is_blank(text) else model.cut(" ".join(normalise(text).split())).split()
 
         return cut_to_pieces
     if units == "bytes":
         # in UTF-8, each as two hexadecimal digits
         return lambda text: [
-            f"{byte:02x}" for byte in " ".join(normalise(text, form).split()).encode("utf-8")
+            f"{byte:02x}" for byte in " ".join(normalise(text).split()).encode("utf-8")
         ]
     # words equal to fairseq's special symbols are unknown
-    return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text, form).split()]
+    return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text).split()]
 
 
 def load_cut(folder: Path) -> tuple[Cut, int | None]:
@@ -61,6 +58,6 @@ def load_cut(folder: Path) -> tuple[Cut, int | None]:
         raise ConfigurationError(f"{folder} was made from pairs of texts, but a line has only one")
     if settings["units"] == "subwords":
         subword_model(folder, SentencePiece.file_name)
-    cut = find_cut(settings["units"], folder, settings.get("normalization"))
+    cut = find_cut(settings["units"], folder)
     positions = settings["max_positions"]
     return cut, None if positions is None else positions - 1

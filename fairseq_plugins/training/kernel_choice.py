@@ -69,7 +69,7 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None, resumes: bool
         # no message if the user turned kernels off
         kernels.turn_off([name], "" if off else problem)
     if resumes and began_with is None and os.environ.get(kernels.VARIABLE) != "1":
-        began_with = []  # older versions used kernels only if it was set
+        began_with = []  # a training of fairseq itself
     if began_with is not None:
         missing = {name for name, *_ in wanted} - set(began_with)
         kernels.turn_off(sorted(missing), "this training began without them")

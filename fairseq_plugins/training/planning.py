@@ -34,8 +34,6 @@ JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
 # tasks whose steps a GPU records
 RECORDS = ("translation", "translation_sampled", "summarization")
 WORKERS = 2  # that load data for recorded steps
-LOSS = "label_smoothed_cross_entropy"
-FUSED_LOSS = LOSS + "_fused"
 
 
 def check_data(data: Path) -> None:
@@ -294,20 +292,6 @@ def ends(given: argparse.Namespace) -> list[str]:
     return [f"ends at {' or '.join(told)}"] if told else []
 
 
-def keep_loss(
-    request: TrainingRequest, words: list[str], given: argparse.Namespace
-) -> tuple[list[str], argparse.Namespace]:
-    """The words and options with fairseq's own loss where the training began with it.
-
-    Recipes of earlier versions had it; the fused one, which they have now, equals it.
-    """
-    asked = any(word.split("=")[0] == "--criterion" for word in request.words)
-    if asked or given.criterion != FUSED_LOSS or request.run.stored("criterion") != LOSS:
-        return words, given
-    words = [*words, "--criterion", LOSS]
-    return words, settings.parse(words)
-
-
 def records(
     request: TrainingRequest,
     words: Sequence[str],
@@ -352,7 +336,7 @@ def plan(request: TrainingRequest) -> Plan:
         )
     if request.user_dir == LAB:
         importlib.import_module("fairseq_plugins.lab").register()
-    words, given = keep_loss(request, *parse_options(request))
+    words, given = parse_options(request)
     check_task(request.data, given.task)
     if getattr(given, "share_all_embeddings", False):
         check_shared_dictionary(request.data)

@@ -17,8 +17,6 @@ from fairseq_plugins.commands import average as command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluation import averaging
-from fairseq_plugins.modules.token_mixers import MixerSpec
-from fairseq_plugins.modules.token_mixers.performer import Performer
 
 
 @pytest.fixture(scope="module")
@@ -81,24 +79,6 @@ def test_an_average_of_half_precision_is_not_rounded(dtype, tmp_path, monkeypatc
     mean = torch.stack(values).double().mean(0)
     assert averaged.dtype == torch.float32
     torch.testing.assert_close(averaged.double(), mean, rtol=1e-7, atol=1e-9)
-
-
-def test_random_features_are_not_averaged(monkeypatch):
-    """A mean of two draws is shorter than a draw, so that it estimates another softmax."""
-
-    def load(path):
-        value = float(path.stem)
-        names = ("encoder.layers.0.mixer.directions", "encoder.layers.0.mixer.q_proj.bias")
-        model = {name: torch.full((2,), value) for name in names}
-        return {"model": model, "cfg": OmegaConf.create({})}
-
-    monkeypatch.setattr(averaging, "load", load)
-    state = averaging.average([Path("1.pt"), Path("-1.pt")], lambda line: None)["model"]
-    assert state["encoder.layers.0.mixer.directions"].tolist() == [-1, -1]
-    assert state["encoder.layers.0.mixer.q_proj.bias"].tolist() == [0, 0]
-    performer = Performer(MixerSpec(4, 4, 2))
-    kept = [n for n in performer.state_dict() if n.endswith(averaging.NOT_AVERAGED[1:])]
-    assert kept == ["directions"]
 
 
 def test_last_epochs_and_updates(save_dir, tmp_path):

@@ -1,6 +1,6 @@
 """What every preset builds: `python -m tests.models.describe_presets` prints it as JSON.
 
-`presets.json` is what 0.1.0 printed (commit 84a0131). Options that are newer do not count.
+`presets.json` holds this, so that names and shapes of parameters stay. Newer options do not count.
 """
 
 import hashlib
@@ -9,9 +9,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
-
-# names of 0.1.0 for what is named otherwise now
-OLD_NAMES = ((".ffn.", ".fc1."),)
 
 
 def build(arch: str) -> tuple[Namespace, Any]:
@@ -27,20 +24,14 @@ def build(arch: str) -> tuple[Namespace, Any]:
 
 def describe(args: Namespace, model: Any, options: Sequence[str]) -> dict[str, Any]:
     """Counts and digests of a model's parameters, in their order, and of some options."""
-    parameters = [(old_name(n), list(p.shape)) for n, p in model.named_parameters()]
-    state = [old_name(name) for name in model.state_dict()]
+    parameters = [(n, list(p.shape)) for n, p in model.named_parameters()]
+    state = list(model.state_dict())
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "tensors": digest(parameters),
         "state": digest(sorted(state)),
         "options": digest([(name, str(getattr(args, name))) for name in options]),
     }
-
-
-def old_name(name: str) -> str:
-    for new, old in OLD_NAMES:
-        name = name.replace(new, old) if name.startswith("decoder.") else name
-    return name
 
 
 def digest(value: list[Any]) -> str:

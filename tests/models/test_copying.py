@@ -257,11 +257,6 @@ def test_options_arrive_both_ways(parse_joined, make):
 
 MISTAKES = [  # words, what the message must hold
     ("--copy-next", ["--copy-next", "--copy-attention"]),
-    (
-        "--copy-attention --decoder-layers 2 --copy-layer 0",
-        ["--copy-layer 0 was removed", "the last"],
-    ),
-    ("--copy-attention --copy-heads 1", ["--copy-heads 1 was removed", "all heads"]),
     ("--copy-attention --no-cross-attention", ["--copy-attention", "--no-cross-attention"]),
     ("--copy-attention --cross-self-attention", ["--copy-attention", "--cross-self-attention"]),
     ("--copy-attention --decoder-layerdrop 0.1", ["--copy-attention", "--decoder-layerdrop 0.1"]),

@@ -2,15 +2,12 @@
 
 import ast
 import re
-from argparse import Namespace
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import flag
-from fairseq_plugins.models.encoder_classifier import fill_classifier_defaults
-from fairseq_plugins.models.options import DELETED, fill_defaults
 from tests.conftest import ROOT
 from tests.models.conftest import TINY
 
@@ -203,44 +200,15 @@ def test_the_weight_of_balance_arrives_both_ways(parse):
         assert found and set(found) == {0.5}
 
 
-@pytest.mark.parametrize("arch", ["transformer_ftc", "encoder_classifier"])
-def test_deleted_options_at_their_defaults_are_dropped(parse, arch, caplog):
-    # as checkpoints of earlier versions stored them
-    stored = {name: option.default for name, option in DELETED.items()}
-    fill = fill_defaults if arch == "transformer_ftc" else fill_classifier_defaults
-    for args in (Namespace(**stored), OmegaConf.create(stored)):
-        fill(args)
-        assert not stored.keys() & set(args if OmegaConf.is_config(args) else vars(args))
-        assert not caplog.records
-
-
-@pytest.mark.parametrize("make", [from_words, from_yaml])
-def test_values_of_deleted_options_for_what_happens_now_are_dropped(parse, caplog, make):
-    words = "--decoder-layers 3 --copy-layer 2 --copy-heads 2 --coverage 0 --performer-redraw 0"
-    make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
-    assert "was removed" not in caplog.text
-
-
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 @pytest.mark.parametrize("given", [
     "--longformer-window 7", "--switch-experts 1", "--mscffn-expansion 0", "--tie-adaptive-weights",
 ])  # fmt: skip
 def test_an_option_of_a_part_that_no_layer_has_is_one_warning(parse, caplog, given, make):
-    """Whatever its value, as in checkpoints of earlier versions."""
+    """Whatever its value."""
     make(parse, ["--arch", "transformer_ftc", *TINY, *given.split()])
     option = given.split()[0]
     assert sum(option in record.getMessage() for record in caplog.records) == 1
-
-
-@pytest.mark.parametrize("given", ["--torch-compile", "--coverage 0.5", "--performer-redraw 7"])
-def test_a_deleted_option_of_training_is_one_warning(parse, caplog, given):
-    """A checkpoint that was trained with it computes the same without it."""
-    words = ["--arch", "transformer_ftc", *TINY, *given.split()]
-    for make in (from_words, from_yaml):
-        caplog.clear()
-        make(parse, words)
-        said = [record.getMessage() for record in caplog.records]
-        assert sum(line.startswith(f"{given} was removed: ") for line in said) == 1
 
 
 IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}

@@ -100,12 +100,6 @@ def test_texts_are_read_in_the_form_that_was_trained_on(tmp_path, words):
     cut, _ = load_cut(folder)
     assert cut("das fa\u0308nde") == cut("das fände") and cut("ﬁ！") != cut("fi!")
     assert "Unicode's form NFC" in (folder / "report.txt").read_text()
-    record = json.loads((folder / "preparation.json").read_text())
-    del record["settings"]["normalization"]  # as in earlier releases
-    (folder / "preparation.json").write_text(json.dumps(record))
-    run(folder, *given)  # finished
-    cut, _ = load_cut(folder)
-    assert cut("das fa\u0308nde") != cut("das fände")
 
 
 def test_lines_that_cannot_be_used_are_named(tmp_path, shared):

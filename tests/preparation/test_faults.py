@@ -362,13 +362,6 @@ def test_a_finished_folder_with_other_files_is_not_ready(tmp_path, corpus, damag
     message = refused(translation, tmp_path / "data", corpus)
     assert message.startswith(f"{path} {damage}: restore it, or remove {tmp_path / 'data'}")
     path.write_bytes(whole)
-    # folders of earlier releases do not say which files they had
-    record = tmp_path / "data/preparation.json"
-    stored = json.loads(record.read_text())
-    assert stored.pop("bytes")["train.fr-en.fr.bin"] == len(whole)
-    record.write_text(json.dumps(stored))
-    path.unlink()
-    assert translation(tmp_path / "data", corpus) == 0
 
 
 def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path, corpus):

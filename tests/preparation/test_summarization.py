@@ -298,9 +298,6 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
     assert settings["lowercase"] and settings["joined_dictionary"]
     assert settings["vocab_size"] == 48
     record = json.loads((data / RECORD).read_text())
-    del record["settings"]["normalization"]  # as in earlier releases
-    (data / RECORD).write_text(json.dumps(record))
-    assert "normalization" not in stored_settings(prepare("earlier", "--like", data))
     record["settings"]["source_lang"] = "de"
     (data / RECORD).write_text(json.dumps(record))
     with pytest.raises(ConfigurationError, match="--like .*data was prepared for de and target: "):

@@ -38,6 +38,7 @@ def pair(tmp_path_factory, export_tiny):  # noqa: F811
         "tokenizer": "none",
         "lowercase": False,
         "subword": "bpe",
+        "normalization": "NFC",
     }
     (folder / "preparation.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
     (folder / "bpe.codes").write_text("#version: 0.2\nq z\n", encoding="utf-8")

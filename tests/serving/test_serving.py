@@ -407,7 +407,10 @@ def change_config(folder, **values):
     [
         (lambda folder: shutil.rmtree(folder), "config.json cannot be read"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be read"),
-        (lambda folder: change_config(folder, format=99), "format 99, but this release reads 1"),
+        (
+            lambda folder: change_config(folder, format=99),
+            "by another version .format 99, not 1.: make it anew",
+        ),
         (lambda folder: (folder / "encoder.onnx").unlink(), "onnx is missing: copy or export"),
         (damage_graph, "decoder.onnx is damaged"),
         (damage_and_sign, "decoder.onnx cannot be loaded"),
@@ -440,7 +443,7 @@ def change_config(folder, **values):
         (lambda folder: link(folder, "encoder.onnx"), "encoder.onnx is a link"),
         (
             lambda folder: change_config(folder, format="\x1b[2J\nerror: pay"),
-            r"format \\x1b\[2J\\nerror: pay, but",
+            r"format \\x1b\[2J\\nerror: pay, not",
         ),
     ],
 )

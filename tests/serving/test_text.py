@@ -14,7 +14,7 @@ class Echo:
     """Reads at most eight subwords, and writes each part between brackets, of two kinds."""
 
     name, max_source, max_output = "echo", 8, 8
-    summarizes = copies = tells_copied = False
+    summarizes = copies = False
 
     def __init__(self, kind):
         self.processor = SimpleNamespace(

@@ -240,7 +240,7 @@ def test_a_training_that_had_another_score_has_no_best(chinese, train_args, run_
     assert "is forgotten" not in said and "early stop" in said
     assert last()["extra_state"]["best"] == best
     state = last()
-    del state["extra_state"][SCORED_BY]  # as an earlier release
+    del state["extra_state"][SCORED_BY]  # as of fairseq itself
     state["extra_state"]["early_stopping"] = {"best": best, "num_runs": 1}
     torch.save(state, tmp_path / "checkpoint_last.pt")
     said = train(3)

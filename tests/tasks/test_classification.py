@@ -36,7 +36,6 @@ def test_symbols_that_fairseq_adds_to_a_dictionary_are_no_classes(data, tmp_path
     with (padded / "label" / "dict.txt").open("a") as file:
         file.write("madeupword0000 0\nmadeupword0001 0\n")
     assert setup(padded).cfg.num_classes == setup(padded, num_classes=2).cfg.num_classes == 2
-    assert setup(padded, num_classes=4).cfg.num_classes == 4  # as an older release trained it
 
 
 def test_pairs_of_texts_are_refused(data, tmp_path):

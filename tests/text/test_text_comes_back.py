@@ -146,34 +146,22 @@ def test_the_default_depends_on_options_alone(source, target, words, kind, token
     assert settings.normalization == "NFC"
 
 
-def forget_the_form(folder):
-    """Make the record of a folder that of an earlier release."""
-    record = json.loads((folder / RECORD).read_text("utf-8"))
-    del record["settings"]["normalization"]
-    (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
-
-
-def test_folders_of_earlier_releases_stay_as_they_were(tmp_path, capsys):
+@pytest.mark.parametrize("form", [None, '"normalization": "NFKD", '])
+def test_a_folder_of_another_version_is_refused_in_one_line(tmp_path, form):
     for split in ("train", "valid"):
         for language in ("fr", "en"):
             (tmp_path / f"{split}.{language}").write_text("Été, it's.\n" * 9, encoding="utf-8")
     words = ["--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
     words += ["--train", str(tmp_path / "train"), "--valid", str(tmp_path / "valid")]
-    prepare_translation.main([str(tmp_path / "data"), *words, "--subword", "bpe"])
-    forget_the_form(tmp_path / "data")
-    before = (tmp_path / "data" / RECORD).stat().st_mtime_ns
-    prepare_translation.main([str(tmp_path / "data"), *words])  # its default was bpe
-    assert (tmp_path / "data" / RECORD).stat().st_mtime_ns == before
-    processor = Prepared(tmp_path / "data").processor("fr", "en")
-    assert "\u0301" in processor.encode(decomposed("Été"))
-    like = ["--like", str(tmp_path / "data")]
-    prepare_translation.main([str(tmp_path / "new"), *words, *like])
-    assert Prepared(tmp_path / "new").processing == Prepared(tmp_path / "data").processing
-    record = (tmp_path / "new" / RECORD).read_text("utf-8")
-    record = record.replace('"source_lang"', '"normalization": "NFKD", "source_lang"')
-    (tmp_path / "new" / RECORD).write_text(record, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="normalization 'NFKD' is unknown"):
-        _ = Prepared(tmp_path / "new").processing
+    prepare_translation.main([str(tmp_path / "data"), *words])
+    record = json.loads((tmp_path / "data" / RECORD).read_text("utf-8"))
+    if form is None:
+        del record["settings"]["normalization"]
+    else:
+        record["settings"]["normalization"] = "NFKD"
+    (tmp_path / "data" / RECORD).write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="normalization.*make this one anew with them$"):
+        _ = Prepared(tmp_path / "data").processing
 
 
 def test_scripts_without_spaces_are_known():

@@ -88,7 +88,7 @@ def test_layers_that_are_too_large_for_a_kernel_name_none():
         (BOTH, None, BOTH),
         (["products"], None, ["products"]),
         ([], None, []),
-        (None, None, []),  # of an older version, which had them off by default
+        (None, None, []),  # of fairseq itself
         (None, "1", BOTH),
         (BOTH, "0", []),
     ],

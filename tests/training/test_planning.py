@@ -52,23 +52,6 @@ def test_later_options_win(toy_data, tmp_path):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_training_that_began_with_fairseqs_loss_keeps_it(toy_data, tmp_path):
-    """The recipes of earlier versions had it."""
-    here = [toy_data.bin, "--save-dir", tmp_path / "run"]
-    began = plan(*here, "--", "--criterion", planning.LOSS).settings
-    assert plan(*here).given.criterion == planning.FUSED_LOSS  # there is no checkpoint
-    run = Run(tmp_path / "run")
-    run.folder.mkdir()
-    run.store(began)
-    (run.folder / "checkpoint_last.pt").touch()
-    todo = plan(*here)
-    assert run.check_same(todo.settings) == began and todo.given.criterion == planning.LOSS
-    assert value(todo.command, "--criterion") == planning.LOSS
-    asked = plan(*here, "--", "--criterion", planning.FUSED_LOSS)
-    with pytest.raises(ConfigurationError, match="--criterion was label_smoothed_cross_entropy, "):
-        run.check_same(asked.settings)
-
-
 def test_bleu_joins_the_subwords_that_the_data_has(toy_data, tmp_path):
     data = Path(shutil.copytree(str(toy_data.bin), str(tmp_path / "data")))
     assert plan(data).given.eval_bleu_remove_bpe == "@@ "
@@ -128,10 +111,6 @@ def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_
     assert "--cuda-graphs" in plan(*here).command
     elsewhere = plan(*here, "--eager").settings
     assert run.check_same(elsewhere) == todo.settings and elsewhere["recorded_steps"]
-    del todo.settings["recorded_steps"]  # an earlier version
-    run.store(todo.settings)
-    assert "--cuda-graphs" not in plan(*here).command
-    assert plan(*here, "--", "--cuda-graphs").command.count("--cuda-graphs") == 1
     gpus(monkeypatch, 2)
     assert "--cuda-graphs" not in plan(toy_data.bin).command
     given = plan(toy_data.bin).given

@@ -28,7 +28,6 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     needs_fairseq("prepare-images")
     settings = grey_levels.settings(args)
-    # the names under which prepare-classification --cifar10 of version 0.1.0 recorded them
     settings.update(valid_every=cifar10.VALID_EVERY, inputs={"archive": digest(args.archive)})
     corpora.prepare_corpus(args, settings, partial(cifar10.images, args.archive, args.shrink))
     return 0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.data import report
-from fairseq_plugins.data.like import normalization
 from fairseq_plugins.data.readers import LEFT_OUT, SPLITS, LeftOut
 from fairseq_plugins.data.report import form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.errors import ConfigurationError
@@ -26,7 +25,7 @@ from fairseq_plugins.lab.recommendation.impressions import pack
 from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.processing import NFC, normalise
 
 TITLES, IMPRESSIONS = "text/titles", "impressions"
 COUNTED = ("impressions", "no history", "clicked before", "shown", "clicks")
@@ -47,12 +46,11 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     """
     names = [folder / name for folder in (train, test) for name in (mind.NEWS, mind.BEHAVIORS)]
     settings: dict[str, Any] = {"task": "news_recommendation", "valid_every": valid_every}
-    settings.update(inputs=[digest(path) for path in names], **normalization(destination))
+    settings.update(inputs=[digest(path) for path in names], normalization=NFC)
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             folder, step = preparation.folder, preparation.step
-            form = preparation.settings.get("normalization")
-            found = step("read impressions", _read, folder, train, test, valid_every, form)
+            found = step("read impressions", _read, folder, train, test, valid_every)
             texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
             step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
             known = dict.fromkeys(texts, folder / "input0" / "dict.txt")
@@ -62,20 +60,16 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     show(destination)
 
 
-def _read(
-    folder: Path, train: Path, test: Path, valid_every: int, form: str | None
-) -> dict[str, Any]:
+def _read(folder: Path, train: Path, test: Path, valid_every: int) -> dict[str, Any]:
     """Write titles and impressions; returns how many there are, and what was left out."""
     with written_whole(folder / LEFT_OUT) as file:
         bad = LeftOut(file)
-        found = _read_news(folder, train, test, form, bad)
+        found = _read_news(folder, train, test, bad)
         counts = _read_impressions(folder, train, test, valid_every, bad)
     return {**found, "counts": counts, "left_out": bad.reasons}
 
 
-def _read_news(
-    folder: Path, train: Path, test: Path, form: str | None, bad: LeftOut
-) -> dict[str, Any]:
+def _read_news(folder: Path, train: Path, test: Path, bad: LeftOut) -> dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
     known: set[str] = set()
     found: dict[str, Any] = {"news": {}, "words": {}}
@@ -87,7 +81,7 @@ def _read_news(
             elif news.id not in known:
                 known.add(news.id)
                 ids.append(news.id)
-                titles.append(" ".join(WORD.findall(normalise(news.title, form).lower())))
+                titles.append(" ".join(WORD.findall(normalise(news.title).lower())))
         write_lines(folder / TITLES / part, titles)
         write_lines(folder / TITLES / f"{part}.id", ids)
         found["news"][part] = len(ids)

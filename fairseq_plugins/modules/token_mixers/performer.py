@@ -1,7 +1,6 @@
 """FAVOR+ attention of the Performer, linear in length (Choromanski et al., ICLR 2021)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -54,10 +53,6 @@ class Performer(Float32Mixer):
         generator = torch.Generator().manual_seed(int(torch.randint(2**31, (1,))))
         drawn = orthogonal_features(options.features, self.head_dim, generator)
         self.register_buffer("directions", drawn.to(torch.get_default_dtype()))
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        state_dict.pop(prefix + "seed", None)  # version 0.1.0 could draw again
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def combine(
         self, q: Tensor, k: Tensor, v: Tensor, padding_mask: Mask, memory_padding_mask: Mask

@@ -74,7 +74,6 @@ def test_images_are_grey_levels_and_their_class(records, archive, tmp_path, shri
 def test_a_folder_of_another_size_is_not_the_same(archive, tmp_path):
     folder = prepare(tmp_path / "data", archive)
     settings = json.loads((folder / "preparation.json").read_text())["settings"]
-    # what prepare-classification --cifar10 of version 0.1.0 recorded: its folders are recognised
     assert (
         settings.items()
         >= {
