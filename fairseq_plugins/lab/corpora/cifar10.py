@@ -18,7 +18,7 @@ from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 
 FILE = re.compile(r"(?:^|/)(data_batch_\d|test_batch)\.bin$")
 CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
-RED, GREEN, BLUE = 299, 587, 114  # thousandths of a grey level
+RED, GREEN, BLUE = 2989, 5870, 1140  # ten-thousandths of a grey level
 VALID_EVERY = 10  # of the images for training
 
 
@@ -45,7 +45,7 @@ def images(archive: Path, shrink: int) -> Iterator[Document]:
                 number += 1
                 split = "valid" if number % VALID_EVERY == 0 else "train"
             red, green, blue = record[1:].reshape(3, SIZE, SIZE).astype(int)
-            levels = (RED * red + GREEN * green + BLUE * blue + 500) // 1000
+            levels = 511 * (RED * red + GREEN * green + BLUE * blue) // (2 * 255 * 10_000)
             text = as_text(levels, shrink)
             yield Document(split, f"{name.rpartition('/')[2]}:{place}", text, CLASSES[record[0]])
     if not number:

@@ -58,14 +58,13 @@ def test_images_are_grey_levels_and_their_class(records, archive, tmp_path, shri
         images = (raw / f"{split}.source").read_text().splitlines()
         assert len(images) == len(labels)
         for image, n in zip(images, numbers):
-            grey = np.array([0.299, 0.587, 0.114]) @ records[n, 1:].reshape(3, 1024)
-            pixels = grey.reshape(32, 32)
+            grey = np.array([0.2989, 0.5870, 0.1140]) @ records[n, 1:].reshape(3, 1024)
+            pixels = np.floor(255.5 * grey / 255).reshape(32, 32)  # as Tay et al.
             levels = np.array(image.split(), dtype=int).reshape(side, side)
             for y in range(side):
                 for x in range(side):
                     block = pixels[y * shrink : (y + 1) * shrink, x * shrink : (x + 1) * shrink]
-                    # each level is rounded, then their mean
-                    assert abs(levels[y, x] - block.mean()) <= (0.5 if shrink == 1 else 1) + 1e-9
+                    assert abs(levels[y, x] - block.mean()) <= (0 if shrink == 1 else 0.5)
     assert f"takes {side**2 + 1:,} positions" in (folder / "report.txt").read_text()
     with pytest.raises(ConfigurationError, match="was made from images"):
         load_cut(folder)
