@@ -9,7 +9,7 @@ from unittest import mock
 
 from fairseq import checkpoint_utils
 
-from fairseq_plugins.evaluation import hypotheses
+from fairseq_plugins.evaluate import hypotheses
 from fairseq_plugins.training import launch
 from fairseq_plugins.training.jobs import Jobs
 

@@ -18,8 +18,8 @@ from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.classification import Labels
-from fairseq_plugins.evaluation.request import EvaluationRequest
+from fairseq_plugins.evaluate.classification import Labels
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.generation import engine
 from fairseq_plugins.serving.folder import Folder, is_export
 from fairseq_plugins.training import planning
@@ -168,7 +168,7 @@ def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeyp
         return []
 
     monkeypatch.setattr(Classifier, "classify_pieces", stopped)
-    monkeypatch.setattr("fairseq_plugins.evaluation.classification.AT_ONCE", 5)
+    monkeypatch.setattr("fairseq_plugins.evaluate.classification.AT_ONCE", 5)
     with pytest.raises(KeyboardInterrupt):
         request = EvaluationRequest(data, trained, cpu=True)
         Labels(data, "test").predict([trained / "checkpoint_best.pt"], log, request, jobs)

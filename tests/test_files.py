@@ -13,7 +13,7 @@ import torch
 from fairseq_plugins import files, json_files
 from fairseq_plugins.data import readers as documents
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluate import averages
 from fairseq_plugins.files import count_lines, in_groups, read_input, write_columns
 from fairseq_plugins.lab.benchmarks import plots
 
@@ -129,7 +129,7 @@ WRITERS = {
     "lines": lambda path: files.write_lines(path, ["new"]),
     "bytes": lambda path: files.write_bytes(path, b"new"),
     "JSON": lambda path: json_files.write_json(path, "new"),
-    "a checkpoint": lambda path: averaging.save({"model": torch.ones(3)}, path),
+    "a checkpoint": lambda path: averages.save({"model": torch.ones(3)}, path),
     "a plot": draw,
 }
 

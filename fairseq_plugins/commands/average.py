@@ -39,12 +39,12 @@ def main(argv: Sequence[str]) -> int:
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} only affects --last: add --last K")
     needs_fairseq("average")
-    from fairseq_plugins.evaluation import averaging
+    from fairseq_plugins.evaluate import averages
 
-    paths = averaging.choose(args.inputs, args.last, args.best, args.by)
+    paths = averages.choose(args.inputs, args.last, args.best, args.by)
     output = output_file("--output", args.output)
     if output in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
-    averaging.save(averaging.average(paths), output)
+    averages.save(averages.average(paths), output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
     return 0

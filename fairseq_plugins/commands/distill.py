@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
     from fairseq_plugins.data.report import show
-    from fairseq_plugins.evaluation.teachers import Search, Teachers
+    from fairseq_plugins.evaluate.teachers import Search, Teachers
     from fairseq_plugins.preparation.distillation import DistillationRequest, distill
 
     search = Search(

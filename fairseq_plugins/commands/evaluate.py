@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any
 from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES
+from fairseq_plugins.evaluate.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.training import recipes
 
 if TYPE_CHECKING:
-    from fairseq_plugins.evaluation.evaluate import Opened
-    from fairseq_plugins.evaluation.request import EvaluationRequest
+    from fairseq_plugins.evaluate.evaluate import Opened
+    from fairseq_plugins.evaluate.request import EvaluationRequest
 
 
 def read_arguments(own: Sequence[str]) -> argparse.Namespace:
@@ -100,7 +100,7 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
 
 def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "EvaluationRequest":
     """The evaluation that the arguments and the options after -- describe."""
-    from fairseq_plugins.evaluation.request import EvaluationRequest
+    from fairseq_plugins.evaluate.request import EvaluationRequest
 
     words = list(extra)
     for option, value in (("--beam", args.beam), ("--max-tokens", args.max_tokens)):
@@ -117,8 +117,8 @@ def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     args = read_arguments(own)
     needs_fairseq("evaluate")
-    from fairseq_plugins.evaluation.evaluate import evaluate, open_request
-    from fairseq_plugins.evaluation.request import sides
+    from fairseq_plugins.evaluate.evaluate import evaluate, open_request
+    from fairseq_plugins.evaluate.request import sides
     from fairseq_plugins.training.jobs import Jobs
 
     request, jobs = read_request(args, extra), Jobs()

@@ -124,7 +124,7 @@ class Processes:
 
 def check_text(data: Path) -> None:
     """Raise a ConfigurationError if the folder lacks the text that a test is scored with."""
-    from fairseq_plugins.evaluation.translation import Translations
+    from fairseq_plugins.evaluate.translation import Translations
 
     Translations(data, "test")
 

@@ -20,8 +20,8 @@ from fairseq_plugins.data.like import copy_model, fingerprint
 from fairseq_plugins.data.readers import RAW, TOO_LONG
 from fairseq_plugins.data.report import left_out, table
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
-from fairseq_plugins.evaluation.translation import bleu_of
+from fairseq_plugins.evaluate.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teachers, Written
+from fairseq_plugins.evaluate.translation import bleu_of
 from fairseq_plugins.files import (
     copy,
     count_lines,

@@ -1,6 +1,6 @@
 """Scorers for fairseq's --scoring. Importing this package registers them.
 
-The scores of the command `evaluate` are in `evaluation/`: of translations in `translation.py`.
+The scores of the command `evaluate` are in `evaluate/`: of translations in `translation.py`.
 """
 
 from .rouge import RougeScorer

@@ -16,7 +16,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.text.languages import main_script, words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences

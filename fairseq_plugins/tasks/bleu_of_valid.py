@@ -26,7 +26,7 @@ from sacrebleu.metrics.bleu import BLEU
 from fairseq_plugins.compat.best_score import FAIRSEQ, KIND_OF_BLEU
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.generation.copied import number_copied
 from fairseq_plugins.generation.generator import LIMITS
 from fairseq_plugins.generation.unknown import number_unknown, write
@@ -111,7 +111,7 @@ def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> 
     Raises:
         MissingTokeniser: fairseq's BLEU would choose checkpoints badly, as 13a needs spaces.
     """
-    from fairseq_plugins.evaluation.translation import MissingTokeniser, Translations
+    from fairseq_plugins.evaluate.translation import MissingTokeniser, Translations
 
     prepared = Prepared(data)
     settings = prepared.settings

@@ -30,7 +30,7 @@ from fairseq_plugins.data import cnn_dm, iwslt14
 from fairseq_plugins.data.classification import read_texts
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.translation import read_text
-from fairseq_plugins.evaluation import request, teachers
+from fairseq_plugins.evaluate import request, teachers
 from fairseq_plugins.files import digest
 from fairseq_plugins.preparation.distillation import DistillationRequest
 from fairseq_plugins.training import recipes
@@ -189,7 +189,7 @@ def test_evaluate(chosen, unset, calls_of):
 )
 def test_average(words, expected, unset, calls_of):
     words = ["--inputs", "RUN", "--output", "average.pt", *words]
-    ((chosen,),) = calls_of(average.main, words, "evaluation.averaging.choose", elsewhere=unset)
+    ((chosen,),) = calls_of(average.main, words, "evaluation.averages.choose", elsewhere=unset)
     assert chosen == mock.call([Path("RUN")], *expected)
 
 

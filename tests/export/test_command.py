@@ -14,8 +14,8 @@ from fairseq import options
 from fairseq_plugins import commands, files
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import hypotheses
-from fairseq_plugins.evaluation.request import generation_parser
+from fairseq_plugins.evaluate import hypotheses
+from fairseq_plugins.evaluate.request import generation_parser
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import new_folder

@@ -21,8 +21,8 @@ from fairseq_plugins import Summarizer, Translator, workers
 from fairseq_plugins.commands import distill
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging, teachers
-from fairseq_plugins.evaluation.teachers import Teachers, Written
+from fairseq_plugins.evaluate import averages, teachers
+from fairseq_plugins.evaluate.teachers import Teachers, Written
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import Prepared, digests_of_words
@@ -70,7 +70,7 @@ def run(kept):
 @pytest.fixture(scope="module")
 def reverse(run, tmp_path_factory):
     """A checkpoint that says that it translates English to German."""
-    state = averaging.load(run / "checkpoint_last.pt")
+    state = averages.load(run / "checkpoint_last.pt")
     state["cfg"]["task"].update(source_lang="en", target_lang="de")
     path = tmp_path_factory.mktemp("reverse") / "checkpoint_best.pt"
     torch.save(state, path)
@@ -504,7 +504,7 @@ def test_a_teacher_may_have_other_subwords(kept, small, tmp_path):
 
 def test_a_teacher_finds_its_data_from_another_working_directory(kept, run, small, tmp_path):
     data = shutil.copytree(kept / "translation_bpe/data", tmp_path / "project/data/bpe")
-    state = averaging.load(run / "checkpoint_last.pt")
+    state = averages.load(run / "checkpoint_last.pt")
     state["cfg"]["task"]["data"], state[WORDS] = "data/bpe", digests_of_words(data)
     (tmp_path / "project/run").mkdir()
     teacher = tmp_path / "project/run/checkpoint_best.pt"
@@ -518,7 +518,7 @@ def test_a_teacher_finds_its_data_from_another_working_directory(kept, run, smal
 
 
 def test_averages_and_ensembles_teach(run, reverse, small, tmp_path):
-    other = averaging.load(run / "checkpoint_last.pt")
+    other = averages.load(run / "checkpoint_last.pt")
     generator = torch.Generator().manual_seed(1)
     for value in other["model"].values():
         if value.is_floating_point():
@@ -554,7 +554,7 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
     labels = with_settings(small, tmp_path / "labels", task="encoder_classification")
     gone = shorten(small, tmp_path / "gone")
     (gone / "text/raw/train.en").unlink()
-    other = averaging.load(reverse)
+    other = averages.load(reverse)
     other[WORDS] = {"dict.de.txt": "0"}
     torch.save(other, tmp_path / "other.pt")
     export, best = kept / "translation_bpe/export", run / "checkpoint_last.pt"

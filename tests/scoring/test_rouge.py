@@ -14,7 +14,7 @@ import pytest
 from rouge_score import rouge_scorer
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import interval
+from fairseq_plugins.evaluate.bootstrap import interval
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import (
     METRICS,

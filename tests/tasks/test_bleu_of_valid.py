@@ -14,8 +14,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
 from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import TOKENISED_BLEU, translation
-from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.evaluate import TOKENISED_BLEU, translation
+from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.generation import copied
 from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
 from fairseq_plugins.translator import Translator

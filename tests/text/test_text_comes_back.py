@@ -12,8 +12,8 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import translation
-from fairseq_plugins.evaluation.translation import Text, Translations
+from fairseq_plugins.evaluate import translation
+from fairseq_plugins.evaluate.translation import Text, Translations
 from fairseq_plugins.prepared_folder import RECORD, Prepared
 from fairseq_plugins.text.languages import is_unspaced
 

@@ -31,7 +31,7 @@ import torch
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.evaluate import TOKENISED_BLEU
 
 from . import contenders, exports, machine, plots, results, timing
 from .operations import count_flops
@@ -222,7 +222,7 @@ def scores(
     Raises:
         ConfigurationError: the folder was not prepared by this package.
     """
-    from fairseq_plugins.evaluation.translation import Translations
+    from fairseq_plugins.evaluate.translation import Translations
 
     assert built[0] is not None
     task, model = built[0]

@@ -10,9 +10,9 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval
-from fairseq_plugins.evaluation.evaluate import TEST_SETS
-from fairseq_plugins.evaluation.test_sets import Predicted, check_files
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval
+from fairseq_plugins.evaluate.evaluate import TEST_SETS
+from fairseq_plugins.evaluate.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
 from fairseq_plugins.prepared_folder import dictionaries

@@ -14,8 +14,8 @@ from fairseq_plugins import lab
 from fairseq_plugins.data import lengths
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.evaluation.evaluate import test_set_of
-from fairseq_plugins.evaluation.request import REFUSED, apart, check_beam, parse_generation
+from fairseq_plugins.evaluate.evaluate import test_set_of
+from fairseq_plugins.evaluate.request import REFUSED, apart, check_beam, parse_generation
 from fairseq_plugins.files import count_lines
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import machine

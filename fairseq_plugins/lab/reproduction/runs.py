@@ -21,8 +21,8 @@ import torch
 
 from fairseq_plugins.commands import train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging, evaluate
-from fairseq_plugins.evaluation.request import EvaluationRequest
+from fairseq_plugins.evaluate import averages, evaluate
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.lab.reproduction import report, step_times
 from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
@@ -191,7 +191,7 @@ class Reproduction(PlannedRuns):
 
     def test(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
         """The scores of a trained run, and what was scored."""
-        saved = len(averaging.find(plan.save_dir, averaging.kind_of(plan.save_dir)))
+        saved = len(averages.find(plan.save_dir, averages.kind_of(plan.save_dir)))
         count = min(self.average, saved)
         if count < self.average:
             tested = "their average" if saved > 1 else "it" if saved else "the best one"

@@ -42,7 +42,7 @@ def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
         def score(self, lines):
             return {"tokenised BLEU": {"score": float(len(found))}}
 
-    monkeypatch.setattr("fairseq_plugins.evaluation.translation.Translations", Translations)
+    monkeypatch.setattr("fairseq_plugins.evaluate.translation.Translations", Translations)
     words = ["generate", toy_data.bin, *SMALL, "--options", SIZES, "--bleu"]
     words += ["--plot", tmp_path / "plot.svg"]
     words += ["--contender", "transformer", "--contender", "transformer --plain"]

@@ -8,8 +8,8 @@ from fairseq import checkpoint_utils
 
 from fairseq_plugins import lab
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.evaluate import TEST_SETS, evaluate
-from fairseq_plugins.evaluation.request import EvaluationRequest
+from fairseq_plugins.evaluate.evaluate import TEST_SETS, evaluate
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations

@@ -14,8 +14,8 @@ import pytest
 
 from fairseq_plugins import files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import evaluate
-from fairseq_plugins.evaluation.translation import TOKENISED_BLEU
+from fairseq_plugins.evaluate import evaluate
+from fairseq_plugins.evaluate.translation import TOKENISED_BLEU
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, runs
 from fairseq_plugins.training import jobs

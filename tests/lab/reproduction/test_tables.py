@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins import lab
-from fairseq_plugins.evaluation.request import EvaluationRequest
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, report
 from fairseq_plugins.lab.reproduction.agreement import CLAIMS

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fairseq_plugins.evaluation import TOKENISED_BLEU
+from fairseq_plugins.evaluate import TOKENISED_BLEU
 
 BASELINE = "transformer"  # the row that others are compared with, unless they name another
 

@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_plugins.classifier import Prediction
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.classification import (
+from fairseq_plugins.evaluate.classification import (
     Labels,
     accuracy,
     count_cells,

@@ -12,8 +12,8 @@ from fairseq.data import data_utils
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.bootstrap import SAMPLES, SEED, interval, paired
-from fairseq_plugins.evaluation.test_sets import Predicted, check_files
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, paired
+from fairseq_plugins.evaluate.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.serving.folder import Dictionary, is_export

@@ -14,9 +14,9 @@ import torch
 from fairseq_plugins import trained_models
 from fairseq_plugins.choose_engine import find_models
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
-from fairseq_plugins.evaluation.evaluate import checkpoint_of
-from fairseq_plugins.evaluation.request import EvaluationRequest, choose
+from fairseq_plugins.evaluate import averages
+from fairseq_plugins.evaluate.evaluate import checkpoint_of
+from fairseq_plugins.evaluate.request import EvaluationRequest, choose
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
@@ -88,7 +88,7 @@ class Teachers:
         search: the options of search.
         processes: number of processes; None: one per GPU, or one per core without a GPU.
         option: the user's option that gives `places`.
-        say: called with each line about averaging.
+        say: called with each line about averages.
 
     Attributes:
         names: the files of the models.
@@ -205,7 +205,7 @@ def _of_export(folder: Path) -> _Models:
 
 
 def _of_checkpoints(paths: list[Path], prepared: Prepared, option: str) -> _Models:
-    states = (averaging.load(path) for path in paths)  # one in memory
+    states = (averages.load(path) for path in paths)  # one in memory
     trainings = [trained_models.training_of(state) for state in states]
     pairs = [trained_models.direction(training.task) for training in trainings]
     known = {pair for pair in pairs if pair is not None}

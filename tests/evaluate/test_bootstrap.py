@@ -5,8 +5,8 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_plugins.evaluation.bootstrap import paired
-from fairseq_plugins.evaluation.translation import resampled
+from fairseq_plugins.evaluate.bootstrap import paired
+from fairseq_plugins.evaluate.translation import resampled
 
 
 def test_equal_systems_do_not_differ():

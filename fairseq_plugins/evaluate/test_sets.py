@@ -63,7 +63,7 @@ class Generated(TestSet):
         self, checkpoints: Sequence[Path], log: Path, request: Any, jobs: Jobs, lock: Any = None
     ) -> None:
         """Run `evaluation.hypotheses` as a job, with its output in `log`."""
-        command = [sys.executable, "-m", "fairseq_plugins.evaluation.hypotheses", str(request.data)]
+        command = [sys.executable, "-m", "fairseq_plugins.evaluate.hypotheses", str(request.data)]
         command += ["--path", os.pathsep.join(map(str, checkpoints)), *self.words]
         command += ["--source-lang", self.languages[0], "--target-lang", self.languages[1]]
         command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]

@@ -10,8 +10,8 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.data.summarization import PIECES
-from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
+from fairseq_plugins.evaluate.bootstrap import SEED, paired
+from fairseq_plugins.evaluate.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.scoring.rouge import (

@@ -1,6 +1,6 @@
 """Write the output of a model for a split, with the options of fairseq-generate.
 
-    python -m fairseq_plugins.evaluation.hypotheses DATA --path MODEL --gen-subset test ...
+    python -m fairseq_plugins.evaluate.hypotheses DATA --path MODEL --gen-subset test ...
 
 Raw text is processed as in `translate` and `summarize`, to score what users get: a line without
 words stays empty, and a line that is too long is translated in parts. The output has one line
@@ -24,8 +24,8 @@ from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.engine import Engine
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.request import generation_parser
-from fairseq_plugins.evaluation.test_sets import GENERATED
+from fairseq_plugins.evaluate.request import generation_parser
+from fairseq_plugins.evaluate.test_sets import GENERATED
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.generation.engine import (
     TrainedModel,

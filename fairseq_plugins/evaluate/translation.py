@@ -10,9 +10,9 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.data.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import TOKENISED_BLEU
-from fairseq_plugins.evaluation.bootstrap import SEED, paired
-from fairseq_plugins.evaluation.test_sets import Generated, files_of_pair, read_output
+from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.evaluate.bootstrap import SEED, paired
+from fairseq_plugins.evaluate.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.languages import is_unspaced, scored_as

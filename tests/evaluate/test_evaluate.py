@@ -20,12 +20,12 @@ from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import evaluate as evaluation
-from fairseq_plugins.evaluation import translation
-from fairseq_plugins.evaluation.evaluate import Opened
-from fairseq_plugins.evaluation.summarization import Summaries
-from fairseq_plugins.evaluation.summarization import Text as SummaryText
-from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.evaluate import evaluate as evaluation
+from fairseq_plugins.evaluate import translation
+from fairseq_plugins.evaluate.evaluate import Opened
+from fairseq_plugins.evaluate.summarization import Summaries
+from fairseq_plugins.evaluate.summarization import Text as SummaryText
+from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.training import jobs
 from tests.conftest import ROOT, reversed_copy
 from tests.here import Here
@@ -196,7 +196,7 @@ def translations(monkeypatch, data):
         threads = None
 
     def run(self, command, log, on_line, lock=None, threads=None):
-        assert command[1:3] == ["-m", "fairseq_plugins.evaluation.hypotheses"]
+        assert command[1:3] == ["-m", "fairseq_plugins.evaluate.hypotheses"]
         words = dict(zip(command, command[1:]))
         assert (words["--source-lang"], words["--target-lang"]) in Output.directions
         checkpoints = [Path(path) for path in words["--path"].split(os.pathsep)]

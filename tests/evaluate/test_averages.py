@@ -16,7 +16,7 @@ from fairseq_plugins import files
 from fairseq_plugins.commands import average as command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluate import averages
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def test_an_average_of_half_precision_is_not_rounded(dtype, tmp_path, monkeypatc
     states = {
         f"{n}.pt": {"model": {"w": w}, "cfg": OmegaConf.create({})} for n, w in enumerate(values)
     }
-    monkeypatch.setattr(averaging, "load", lambda path: states[path.name])
-    averaged = averaging.average([Path(name) for name in states], lambda line: None)["model"]["w"]
+    monkeypatch.setattr(averages, "load", lambda path: states[path.name])
+    averaged = averages.average([Path(name) for name in states], lambda line: None)["model"]["w"]
     mean = torch.stack(values).double().mean(0)
     assert averaged.dtype == torch.float32
     torch.testing.assert_close(averaged.double(), mean, rtol=1e-7, atol=1e-9)
@@ -124,7 +124,7 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (10000, limits[1]))
     try:
         with pytest.raises(OSError, match=r"File too large: .*/average.pt.$"):  # see `commands.run`
-            averaging.save(state, tmp_path / "average.pt")
+            averages.save(state, tmp_path / "average.pt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
@@ -152,7 +152,7 @@ def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_p
     (tmp_path / "link").symlink_to("file")
     command.main([*words, str(tmp_path / "link")])
     assert (tmp_path / "link").is_symlink() and model(tmp_path / "file")
-    monkeypatch.setattr(averaging, "average", lambda paths: pytest.fail("too early"))
+    monkeypatch.setattr(averages, "average", lambda paths: pytest.fail("too early"))
     for output, told in (
         (tmp_path, "is a folder: give a file$"),
         (tmp_path / "file" / "a.pt", "is not a folder"),
@@ -234,7 +234,7 @@ def test_different_models_are_refused(save_dir, tmp_path):
 def test_a_folder_that_cannot_be_written_is_told_first(tmp_path, monkeypatch):
     """The test makes the folder read-only for itself, because root may write everywhere."""
     monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
-    monkeypatch.setattr(averaging, "choose", lambda *arguments: [])
+    monkeypatch.setattr(averages, "choose", lambda *arguments: [])
     with pytest.raises(ConfigurationError, match=r"--output .*: .* is not a folder that you can w"):
         average(tmp_path, tmp_path)
 

@@ -12,7 +12,7 @@ from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
-from fairseq_plugins.evaluation import averaging
+from fairseq_plugins.evaluate import averages
 from fairseq_plugins.serving.folder import CONFIG, is_export
 from fairseq_plugins.training import recipes, settings
 
@@ -220,4 +220,4 @@ def choose(request: EvaluationRequest) -> list[Path]:
                 f"{path} is missing: {run} has {', '.join(have) or 'no checkpoint; train first'}"
             )
         return [path]
-    return averaging.choose([run], request.last, request.best, request.by)
+    return averages.choose([run], request.last, request.best, request.by)

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation.test_sets import TestSet, check_files, read_output
+from fairseq_plugins.evaluate.test_sets import TestSet, check_files, read_output
 
 
 def test_a_missing_file_is_named_beside_the_splits_that_are_there(tmp_path):

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluation import averaging
-from fairseq_plugins.evaluation.classification import Labels
-from fairseq_plugins.evaluation.hypotheses import load_export
-from fairseq_plugins.evaluation.request import EvaluationRequest, check, choose, parse_generation
-from fairseq_plugins.evaluation.summarization import Summaries
-from fairseq_plugins.evaluation.translation import Translations
+from fairseq_plugins.evaluate import averages
+from fairseq_plugins.evaluate.classification import Labels
+from fairseq_plugins.evaluate.hypotheses import load_export
+from fairseq_plugins.evaluate.request import EvaluationRequest, check, choose, parse_generation
+from fairseq_plugins.evaluate.summarization import Summaries
+from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
@@ -205,7 +205,7 @@ def _check_ensemble(members: Sequence[EvaluationRequest], tasks: Sequence[str]) 
 def _training(checkpoint: Path) -> Training:
     """The facts about the training of a checkpoint, or of an export, from `CONFIG`."""
     if checkpoint.name != CONFIG:
-        return training_of(averaging.load(checkpoint))
+        return training_of(averages.load(checkpoint))
     folder, config = checkpoint.parent, read_json(checkpoint)
     if not isinstance(config, dict) or "format" not in config:
         raise ConfigurationError(
@@ -272,6 +272,6 @@ def _averaged(paths: list[Path], output: Path, say: Callable[[str], None]) -> Pa
     there = output.is_file() and not find_damage(str(output))
     if not there or read_json(inputs) != _identity(paths):
         inputs.unlink(missing_ok=True)
-        averaging.save(averaging.average(paths, say), output)
+        averages.save(averages.average(paths, say), output)
         write_json(inputs, _identity(paths))
     return output
