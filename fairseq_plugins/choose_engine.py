@@ -6,6 +6,7 @@ from typing import Any
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
+from fairseq_plugins.arguments import MOST
 from fairseq_plugins.engine import ClassEngine, Engine, Options, Place
 from fairseq_plugins.errors import ConfigurationError, check_number
 
@@ -112,7 +113,7 @@ def find_models(
         ConfigurationError: a model is missing, an option is not for it, an exported model is in an
             ensemble, or a package is missing.
     """
-    check_number("threads", threads, 1)
+    check_number("threads", threads, 1, MOST)
     given: Any = models
     if isinstance(models, (str, bytes)) or not isinstance(models, Iterable):
         given = [models]

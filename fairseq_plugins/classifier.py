@@ -106,7 +106,7 @@ class Classifier:
         lengths = [len(text) for text in tokens]
         sizes = [engine.pair_bytes * length**2 for length in lengths]
         batches = fill_batches(lengths, self.max_tokens, sizes=sizes)
-        for batch in progress_bar(batches, description="batches", disable=not self.progress):
+        for batch in progress_bar(batches, description="batches", show=self.progress):
             rows = engine.probabilities([tokens[index] for index in batch])
             for index, best, row in zip(batch, rows.argmax(axis=1).tolist(), rows):
                 found[index] = Prediction(self.labels[best], float(row[best]))

@@ -1,12 +1,18 @@
 """Progress: a bar on a terminal, a line every 30 seconds in a log."""
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 SECONDS_BETWEEN_LINES = 30.0  # in a log file, which keeps every state of the bar
+
+
+def on_a_terminal() -> bool:
+    """Whether somebody sees a bar: stderr is a terminal, and not closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def progress_bar(
@@ -26,11 +32,15 @@ def progress_bar(
         show: whether to show it; otherwise it can only be updated.
         how: further arguments of tqdm, such as `unit`.
     """
-    if not show:
+    if not show and items is None:
         return contextlib.nullcontext(SimpleNamespace(update=bool))
     from tqdm import tqdm  # a slow import
 
-    if not sys.stderr.isatty():
+    if not on_a_terminal():
         how.setdefault("mininterval", SECONDS_BETWEEN_LINES)
         how.setdefault("ascii", True)
-    return tqdm(items, desc=description, total=total, file=sys.stderr, dynamic_ncols=True, **how)
+    file = sys.stderr or io.StringIO()  # closed, as of a daemon, it shows nothing
+    return tqdm(
+        items, desc=description, total=total, file=file, dynamic_ncols=True,
+        disable=not show or sys.stderr is None, **how,
+    )  # fmt: skip

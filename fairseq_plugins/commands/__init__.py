@@ -104,6 +104,8 @@ def needs_fairseq(command: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status."""
+    if sys.stderr is None:  # closed, but libraries write to it
+        sys.stderr = open(os.devnull, "w")
     words = list(sys.argv[1:] if argv is None else argv)
     found = commands()
     completed = _completion.command_to_complete()
@@ -123,8 +125,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name not in found:
         raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
-    if sys.stderr is None:  # closed, but libraries write to it
-        sys.stderr = open(os.devnull, "w")
     path = found[name].relative_to(PACKAGE.parent).with_suffix("")
 
     def command(words: Sequence[str]) -> int:

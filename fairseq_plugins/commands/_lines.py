@@ -24,7 +24,7 @@ from fairseq_plugins.files import (
     raw_lines,
     written_whole,
 )
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.progress import on_a_terminal, progress_bar
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 
 MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
@@ -220,7 +220,7 @@ def convert(
             source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
             typed, total = source.isatty(), _remaining_lines(source)
             texts = _lines_of(source, "standard input" if path is None else str(path))
-        shown = sys.stderr.isatty() and not typed
+        shown = on_a_terminal() and not typed
         bar = stack.enter_context(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
@@ -295,7 +295,7 @@ def _remaining_lines(file: IO[bytes]) -> int | None:
         here = file.tell()
     except OSError:
         return None
-    if not sys.stderr.isatty():  # nobody sees the bar
+    if not on_a_terminal():  # nobody sees the bar
         return None
     count = count_lines_of(file)
     file.seek(here)

@@ -26,7 +26,7 @@ def find(model: str | Path, option: str = "--model") -> Path:
     if not isinstance(model, (str, os.PathLike)):
         kind = type(model).__name__
         raise ConfigurationError(f"{option} {model!r} is of type {kind}: {advice()}")
-    if Path(model).exists():
+    if os.path.exists(model):  # False for a name that no file can have
         return Path(model)
     if str(model) in names():
         return FOLDER / model
