@@ -38,7 +38,7 @@ def read_checkpoints_safely() -> None:
     """Load checkpoints without running code from them.
 
     All of fairseq's loading calls `torch.load` in `fairseq.checkpoint_utils`: resuming,
-    `--restore-file`, `--finetune-from-model`, generation, validation, `from_pretrained`, averages.
+    `--restore-file`, `--finetune-from-model`, generation, validation, `from_pretrained`, averaging.
     """
     overlay(checkpoint_utils, "torch", load=read_checkpoint)
 

@@ -314,7 +314,7 @@ def keep_parameters_in_float32() -> None:
 
     fairseq does not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
     in the optimizer's state adds 4 bytes per parameter to about 12. A number whose rounded value is
-    not that of the model (after averages, for example) is ignored.
+    not that of the model (after averaging, for example) is ignored.
     """
 
     @around(HalfOptimizer, "state_dict")

@@ -88,7 +88,7 @@ class Teachers:
         search: the options of search.
         processes: number of processes; None: one per GPU, or one per core without a GPU.
         option: the user's option that gives `places`.
-        say: called with each line about averages.
+        say: called with each line about averaging.
 
     Attributes:
         names: the files of the models.

@@ -131,7 +131,7 @@ def test_distill(calls_of):
     words = ["DATA", "A", "B", "--out", "NEW", "--last", 4, "--keep", "nearest", "--nbest", 3]
     words += ["--extra", "X", "--back-translate", "Y", "--reverse", "R", "--no-tag", *SEARCH]
     words += ["--max-len", 40, "--processes", 2]
-    places = "evaluation.teachers.Teachers", "preparation.distillation.distill"
+    places = "evaluate.teachers.Teachers", "preparation.distillation.distill"
     made, (done,) = calls_of(distill.main, words, *places)
     asked, out, *_, workers = done.args
     search = teachers.Search(
@@ -161,7 +161,7 @@ def test_evaluate(chosen, unset, calls_of):
     ((opened,),) = calls_of(
         evaluate.main,
         [*words, "--", "--lenpen", "2"],
-        "evaluation.evaluate.open_request",
+        "evaluate.evaluate.open_request",
         elsewhere=unset + " compare examples at_least",
     )
     assert opened == mock.call(
@@ -189,7 +189,7 @@ def test_evaluate(chosen, unset, calls_of):
 )
 def test_average(words, expected, unset, calls_of):
     words = ["--inputs", "RUN", "--output", "average.pt", *words]
-    ((chosen,),) = calls_of(average.main, words, "evaluation.averages.choose", elsewhere=unset)
+    ((chosen,),) = calls_of(average.main, words, "evaluate.averages.choose", elsewhere=unset)
     assert chosen == mock.call([Path("RUN")], *expected)
 
 
