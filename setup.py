@@ -9,7 +9,6 @@ version: dict = {}
 exec((here / "fairseq_plugins" / "version.py").read_text(encoding="utf-8"), version)
 
 EXPORT = ["onnx>=1.17", "onnxscript>=0.5"]
-SHORTLIST = ["sil-thot>=3.5"]  # the aligner of `export --shortlist`
 TEXTRANK = ["sumy>=0.11"]  # the TextRank row of `lead-baseline --all`
 
 setup(
@@ -52,11 +51,9 @@ setup(
     extras_require={
         "onnx": EXPORT,
         "plot": ["matplotlib"],
-        "shortlist": SHORTLIST,
         "textrank": TEXTRANK,
         "test": [
             *EXPORT,
-            *SHORTLIST,
             "matplotlib",
             "mypy",
             "pytest",

@@ -18,7 +18,6 @@ def open_engine(
     fp16: bool = False,
     int8: bool = False,
     threads: int = 1,
-    shortlist: bool = False,
     max_tokens: int = 4000,
     **options: Any,
 ) -> Engine:
@@ -34,7 +33,6 @@ def open_engine(
         fp16: for checkpoints, half precision, on a GPU only.
         int8: for checkpoints, 8-bit matrix products, on a CPU only (see `generation.int8`).
         threads: for an exported model, its threads.
-        shortlist: for an exported model: choose only among likely words, which is not exact.
         max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
         options: the options of the search, see `Options`.
 
@@ -43,22 +41,21 @@ def open_engine(
             cannot work, or a package is missing.
     """
     of_checkpoints: dict[str, Any] = {"data": data, "fp16": fp16, "int8": int8}
-    of_exports = {"shortlist": shortlist}
     if isinstance(models, Engine):
         options.pop("nbest", None)
         _refuse_beside_an_engine(
-            **of_checkpoints, **of_exports, **dict.fromkeys(options, True),
+            **of_checkpoints, **dict.fromkeys(options, True),
             cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000,
         )  # fmt: skip
         return models
     wanted = Options(**options)
     wanted.check()
     check_number("max_tokens", max_tokens, 1)
-    places, exported = find_models(models, threads, of_checkpoints, of_exports)
+    places, exported = find_models(models, threads, of_checkpoints)
     if exported:
         from fairseq_plugins.serving.engine import ExportedModel
 
-        return ExportedModel(places[0], threads, max_tokens, shortlist, wanted)
+        return ExportedModel(places[0], threads, max_tokens, wanted)
     from fairseq_plugins.generation.engine import TrainedModel, generation_options
 
     generation = generation_options(wanted)
@@ -76,7 +73,7 @@ def open_classifier(
         _refuse_beside_an_engine(data=data, cpu=cpu, threads=threads != 1)
         return model
     alone = isinstance(model, (list, tuple)) and len(model) == 1  # as an ensemble of one
-    (place,), exported = find_models(model if alone else [model], threads, {"data": data}, {})
+    (place,), exported = find_models(model if alone else [model], threads, {"data": data})
     if exported:
         from fairseq_plugins.serving.engine import ExportedClassifier
 
@@ -98,7 +95,6 @@ def find_models(
     models: Place | Sequence[Place],
     threads: int,
     of_checkpoints: dict[str, Any],
-    of_exports: dict[str, Any],
     option: str = "--model",
 ) -> tuple[list[Path], bool]:
     """Where the models are, and whether they are an export; otherwise fairseq is made ready.
@@ -106,7 +102,7 @@ def find_models(
     Args:
         models: as in `open_engine`.
         threads: of an exported model.
-        of_checkpoints, of_exports: options that only such models take.
+        of_checkpoints: options that only checkpoints take.
         option: the user's option that gives `models`.
 
     Raises:
@@ -128,7 +124,7 @@ def find_models(
             raise ConfigurationError(
                 f"{option} {place} is a file of an exported model: give its folder, {place.parent}"
             )
-    of_others, kind = {**of_exports, "threads": threads != 1}, "exported models"
+    of_others, kind = {"threads": threads != 1}, "exported models"
     if exported is not None:
         of_others = of_checkpoints
         kind = f"checkpoints, but {option} {exported} is an exported model"

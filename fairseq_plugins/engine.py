@@ -89,14 +89,16 @@ class Engine(Protocol):
         processor: converts raw text to subwords and back.
         max_source: the maximum number of subwords that the model reads, without the end symbol.
         max_output: the maximum number of subwords that the model writes.
+        min_len: `Options.min_len` of its search.
         summarizes: whether it was trained to summarize.
-        copies: whether the model copies.
+        copies: whether the model copies; of an ensemble, the first one.
     """
 
     name: str
     processor: Any
     max_source: int
     max_output: int
+    min_len: int
     summarizes: bool
     copies: bool
 

@@ -96,13 +96,12 @@ class Summarizer:
     def _summaries(
         self, documents: Iterable[str], count: int, first: int
     ) -> Iterator[list[Summary]]:
-        tells_copied = self.wants_copied and self.engine.copies
         for whole, part, outputs in self.candidates(documents, count, first):
             summaries = []
             for output in outputs:
                 sentences = map(self.processor.decode, sentences_of(output.pieces))
                 kept, copied = [sentence for sentence in sentences if sentence], None
-                if tells_copied:
+                if self.wants_copied and self.engine.copies:
                     copied = list(zip(output.pieces.split(), output.copied))
                 summaries.append(Summary(kept, whole, part, output.complete, copied, output.score))
             yield summaries

@@ -61,7 +61,7 @@ class Translator:
                 f"--model {self.engine.name} was trained with --task summarization: it is for the "
                 "command summarize"
             )
-        least = self._least = options.get("min_len", 0)
+        least = self._least = self.engine.min_len
         if least > self.engine.max_output:
             raise ConfigurationError(
                 f"--min-len {least}: this model writes at most {self.engine.max_output:,} subwords"
@@ -120,7 +120,8 @@ class Translator:
                 if self._least > limit:
                     raise ConfigurationError(
                         f"--min-len {self._least}: line {first + number + 1} has {len(part):,} "
-                        f"subwords, which become at most {limit:,}: give a smaller number"
+                        f"subwords, which become at most {limit:,}: give a smaller number, or a "
+                        "larger length limit"
                     )
                 if len(prefix) > limit:
                     raise ConfigurationError(

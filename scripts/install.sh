@@ -18,9 +18,9 @@ Makes a virtual environment, .venv in the checkout, with torch, fairseq and this
                      container) instead of making .venv; remembered
   --offline DIR      use no network but DIR, a folder that scripts/wheelhouse.sh filled; torch
                      must be installed, or a wheel in DIR
-  --extras NAMES     also plot (matplotlib, for plots), onnx (to export models), shortlist (word
-                     alignments, for export --shortlist), textrank (a baseline), test (all of
-                     these and what scripts/test.sh needs), or several with commas between; remembered
+  --extras NAMES     also plot (matplotlib, for plots), onnx (to export models), textrank
+                     (a baseline), test (all of these and what scripts/test.sh needs), or several
+                     with commas between; remembered
   --device D         torch for cpu, gpu, or auto (default: gpu where nvidia-smi sees one); none: only exports run
   --torch SPEC       another torch than the default: a version or a wheel
   --torch-index URL  take torch from this package index (also: TORCH_INDEX_URL)

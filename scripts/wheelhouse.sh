@@ -21,7 +21,7 @@ Rerun to resume: what is in DIR is not fetched again.
   --torch VERSION   the torch of the other machine (default: the one install.sh would install)
   --without NAMES   leave these out too, with what only they need, as the other machine has them:
                     numpy,scipy,scikit-learn spares half of the space
-  --extras NAMES    as in install.sh: plot, onnx, shortlist, textrank, test, with commas between
+  --extras NAMES    as in install.sh: plot, onnx, textrank, test, with commas between
   -h, --help        this text
 EOF
 }

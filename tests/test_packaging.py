@@ -205,8 +205,8 @@ def test_help_is_shown_from_anywhere_and_does_nothing(checkout, name):
         (["--python"], "--python needs a value"),
         (["--python", "/nowhere/python"], "Python /nowhere/python: there is no such command"),
         (["--device", "tpu"], "--device tpu: choose auto, cpu, gpu or none"),
-        (["--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
-        (["--extras", "plot,all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
+        (["--extras", "all"], "--extras all: choose from onnx,plot,textrank,test"),
+        (["--extras", "plot,all"], "--extras all: choose from onnx,plot,textrank,test"),
         (["--offline", "/nowhere"], "--offline /nowhere: there is no such folder"),
         (["--offline", "."], "--offline .: it holds no wheels"),
         (["--print-python"], "nothing is set up yet"),
@@ -433,7 +433,7 @@ def test_a_wheel_with_a_changed_byte_is_damaged(tmp_path):
         ([], "name the folder to fill"),
         (["a", "b"], "one folder only, not a and b"),
         (["a", "--python", "3.10"], "--python 3.10: choose 3.11 or newer, such as 3.12"),
-        (["a", "--extras", "all"], "--extras all: choose from onnx,plot,shortlist,textrank,test"),
+        (["a", "--extras", "all"], "--extras all: choose from onnx,plot,textrank,test"),
     ],
 )
 def test_the_collector_refuses_in_one_line(checkout, words, message):

@@ -72,10 +72,6 @@ def add_options(
     )  # fmt: skip
     add_number(parser, "--seed", "seed of --sampling", 1, 0)
     add_number(parser, "--nbest", f"how many {what} --json writes, the best first", 1)
-    add_flag(
-        parser, "--shortlist", "faster: choose only among likely words; needs a model exported "
-        "with --shortlist",
-    )  # fmt: skip
 
 
 def check_nbest(args: argparse.Namespace) -> None:
@@ -156,7 +152,7 @@ def in_processes(
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options for `open_engine` and for the search, from those of `add_options`."""
     names = (
-        "data", "cpu", "fp16", "int8", "threads", "shortlist", "max_tokens", "beam", "lenpen",
+        "data", "cpu", "fp16", "int8", "threads", "max_tokens", "beam", "lenpen",
         "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
     )  # fmt: skip
     found = {name: vars(args)[name] for name in names}

@@ -5,8 +5,7 @@
 The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries, the subword
 model and config.json. `translate`, `summarize`, `classify` and `evaluate` take it. First, the
 outputs for 20 texts are compared with torch's; a difference is an error. --compare takes a whole
-split. --shortlist adds what `translate --shortlist` needs. --format ctranslate2 writes a folder
-for CTranslate2; it supports ordinary Transformers only.
+split. --format ctranslate2 writes a folder for CTranslate2; it supports ordinary Transformers only.
 """
 
 import argparse
@@ -32,10 +31,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--format", choices=("onnx", "ctranslate2"), default="onnx", help="default: %(default)s"
     )
-    add_flag(
-        parser, "--shortlist", "add a lexical shortlist, made from the training data, for "
-        "translate --shortlist",
-    )  # fmt: skip
     parser.add_argument(
         "--compare",
         choices=("valid", "test"),
@@ -47,7 +42,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     args = parser.parse_args(argv)
     if args.format == "ctranslate2":
-        for option in ("shortlist", "compare", "licence"):
+        for option in ("compare", "licence"):
             if getattr(args, option):
                 raise ConfigurationError(f"--{option} needs --format onnx, not ctranslate2")
     return args
@@ -68,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         ]
     else:
         licence = args.licence or "not stated"
-        lines = _comparisons(export.export(*of_both, licence, args.shortlist, args.compare))
+        lines = _comparisons(export.export(*of_both, licence, args.compare))
     print("\n".join([f"wrote {args.out}", *lines]), file=sys.stderr)
     return 0
 

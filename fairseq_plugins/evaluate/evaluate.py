@@ -183,7 +183,7 @@ def _test_set(request: EvaluationRequest, chosen: Sequence[list[Path]]) -> Any:
     test = kind(prepared, request.split, target)
     test.languages, test.unicode = (source, target), request.unicode
     given = parse_generation([*test.words, *request.generation])
-    if given.shortlist or is_export(request.run):
+    if is_export(request.run):
         given.path = str(request.run)
         load_export(given)  # refuses options that no export, or not this one, takes
     return test

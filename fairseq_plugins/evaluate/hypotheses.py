@@ -45,7 +45,7 @@ def load(given: Namespace) -> Engine:
     Raises:
         ConfigurationError: an option is not for such a model.
     """
-    if given.shortlist or is_export(Path(given.path)):
+    if is_export(Path(given.path)):
         return load_export(given)
     overrides: dict[str, Any] = read_literal(given.model_overrides)
     return TrainedModel(
@@ -61,7 +61,7 @@ def load_export(given: Namespace) -> Engine:
         if getattr(given, name) != unset.get_default(name):
             raise ConfigurationError(only_for_checkpoints(name))
     return open_engine(
-        given.path, max_tokens=given.max_tokens or 4000, shortlist=given.shortlist,
+        given.path, max_tokens=given.max_tokens or 4000,
         threads=torch.get_num_threads(), **search,
     )  # fmt: skip
 

@@ -36,7 +36,6 @@ REFUSED = {  # options of fairseq-generate, and why they are refused
 # options of fairseq's tasks that this command sets or does anyway
 OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
-SHORTLIST = "--shortlist"  # of exports
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
@@ -151,18 +150,14 @@ def check(request: EvaluationRequest) -> None:
 def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, EvaluationRequest]:
     """The requests that compare a model with `other`, with the same options.
 
-    Of an export and a training, each gets only those that its kind has: a training no shortlist,
-    and an export no choice of checkpoints.
+    Of an export and a training, the export gets no choice of checkpoints.
     """
     both = request, request._replace(run=other, ensemble=())
     exported = [is_export(side.run) for side in both]
     if len(set(exported)) == 1:
         return both
-    words = [word for word in request.words if word != SHORTLIST]
     first, second = (
-        side._replace(last=None, best=None, checkpoint=None, by=None)
-        if of_export
-        else side._replace(words=words)
+        side._replace(last=None, best=None, checkpoint=None, by=None) if of_export else side
         for side, of_export in zip(both, exported)
     )
     return first, second
@@ -197,7 +192,6 @@ def generation_parser() -> argparse.ArgumentParser:
     """The parser of fairseq-generate's options."""
     parser = options.get_generation_parser()
     parser.add_argument("--arch", "-a", default="wav2vec2")  # as fairseq-generate adds it
-    parser.add_argument(SHORTLIST, action="store_true")
     return parser
 
 

@@ -118,7 +118,7 @@ class Teachers:
                 "summarization"
             )
         of_checkpoints = {"last": last, "fp16": search.fp16, "int8": search.int8}
-        places, exported = find_models(places, 1, of_checkpoints, {}, option)
+        places, exported = find_models(places, 1, of_checkpoints, option)
         if exported:
             models = _of_export(places[0])
         else:

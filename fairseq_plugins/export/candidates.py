@@ -3,15 +3,12 @@
 import math
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import helper
 from torch import nn
 
-from fairseq_plugins.serving.shortlist import ZERO
-
 from .architecture import bias_of
-from .graph import MICROSOFT, TYPES, Graph
+from .graph import TYPES, Graph
 
 GROUP = 64  # maximum tokens in a group, see `decoder.build`
 FILLER = -math.inf  # logit of tokens that fill the last group
@@ -31,27 +28,15 @@ def add_logits(graph: Graph, projection: Any, x: str, count: int) -> str:
     return graph.linear(x, "output_projection", weight, bias)
 
 
-def add_shortlist_logits(graph: Graph, x: str, projection: Any, int8: bool) -> str:
-    """B x n x V for the words in the inputs."""
-    kind = "uint8" if int8 else "float"
-    vectors = graph.input("word_vectors", kind, [projection.weight.size(1), "V"])
-    bias = graph.input("word_biases", "float", ["V"])
-    if not int8:
-        return graph.node("Add", graph.node("MatMul", x, vectors), bias)
-    scales = graph.input("word_scales", "float", ["V"])
-    zero = graph.weight("word_zero", np.array(ZERO, np.uint8))
-    return graph.node("DynamicQuantizeMatMul", x, vectors, scales, zero, bias, domain=MICROSOFT)
-
-
-def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: str) -> None:
+def add_search(graph: Graph, log_probs: str, group: int, groups: int) -> None:
     """From log-probabilities, B x n x V, to the best continuations.
 
     Args:
         log_probs: with V a multiple of `group`.
         group: tokens in a group.
-        number: the number of groups, a value of the graph.
-        tokens: the name of the value for the positions of the best tokens among the V.
+        groups: their number.
     """
+    number = graph.numbers(groups)
     graph.input("forced", "int64", ["B", "n", 1])
     graph.node("GatherElements", log_probs, "forced", axis=2, name="forced_scores")
     graph.output("forced_scores", "float", ["B", "n", 1])
@@ -78,7 +63,7 @@ def add_search(graph: Graph, log_probs: str, group: int, number: str, tokens: st
     which = graph.node("Div", places, graph.numbers(group))
     chosen = graph.node("GatherElements", chosen, which, axis=1)
     start = graph.node("Mul", graph.node("Mod", chosen, number), graph.numbers(group))
-    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name=tokens)
+    graph.node("Add", start, graph.node("Mod", places, graph.numbers(group)), name="best_tokens")
     graph.node("Div", chosen, number, name="parents")
     graph.node("Identity", totals, name="best_totals")
     graph.output("best_totals", "float", ["B", "k"])

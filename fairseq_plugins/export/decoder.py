@@ -15,9 +15,8 @@ from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
-from fairseq_plugins.serving.shortlist import GROUP as GROUP_OF_SHORTLIST
 
-from .candidates import add_logits, add_search, add_shortlist_logits, grouping
+from .candidates import add_logits, add_search, grouping
 from .copying import add_copying, add_known
 from .decoder_layers import ACTIVATIONS, add_layer, feed_forward_of
 from .graph import Graph
@@ -51,9 +50,7 @@ def check(decoder: Any, activation: str) -> None:
     raise ConfigurationError("the model cannot be exported: " + reason)
 
 
-def build(
-    decoder: Any, activation: str, max_positions: int, shortlist: str | None = None
-) -> onnx.ModelProto:
+def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
     """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
 
     Caches have one row per hypothesis and are never reordered: for each past position of a
@@ -63,15 +60,10 @@ def build(
     The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
     the members of these groups are sorted (see `generation.grouped_top_k`).
 
-    With a shortlist the vocabulary is an input: the V words that a batch may write, where V is a
-    multiple of `serving.shortlist.GROUP`.
-
     Args:
         decoder: in evaluation mode; `check` must accept it.
         activation: the value of --activation-fn.
         max_positions: maximum tokens of a hypothesis.
-        shortlist: None for the whole vocabulary, else "float32" or "int8", the type of the words'
-            vectors.
 
     Inputs:
         tokens: int64, B x n, the last token of each hypothesis. If the model copies, tokens from V
@@ -87,14 +79,10 @@ def build(
         sampling: bool, whether to return `log_probs`.
         source_keys_i, source_values_i: float, B x h x S x s, for each layer i.
         keys_i, values_i: float, R x h x capacity x s.
-        source_words, source_places: int64, B x n x S, if the model copies: the source tokens (with
-            a shortlist, their positions in it), and for each one a position that all equal tokens
-            of the sentence share.
+        source_words, source_places: int64, B x n x S, if the model copies: the source tokens, and
+            for each one a position that all equal tokens of the sentence share.
         source_before: int64, B x n x S, if copying goes on (--copy-next): `find_before`, where
             unknown subwords have numbers from V on.
-        words, word_vectors, word_biases, word_scales, groups: with a shortlist, the numbers of its
-            words, int64, V; their vectors, d x V; biases, V; the scales of uint8 vectors, V; and
-            the number of groups, int64.
 
     Outputs:
         best_totals, best_tokens, parents: B x k, the best first.
@@ -121,22 +109,12 @@ def build(
         x = graph.layer_norm(x, "layer_norm", decoder.layer_norm)
     if decoder.project_out_dim is not None:
         x = graph.linear(x, "project_out_dim", decoder.project_out_dim.weight)
-    if shortlist is None:
-        group, groups = grouping(decoder.output_projection.weight.size(0))
-        number = graph.numbers(groups)
-        logits = add_logits(graph, decoder.output_projection, x, groups * group)
-    else:
-        group, number = GROUP_OF_SHORTLIST, graph.input("groups", "int64", [1])
-        logits = add_shortlist_logits(graph, x, decoder.output_projection, shortlist == "int8")
+    group, groups = grouping(decoder.output_projection.weight.size(0))
+    logits = add_logits(graph, decoder.output_projection, x, groups * group)
     log_probs = graph.node("LogSoftmax", logits, axis=-1)
     if copying is not None:
         log_probs = add_copying(graph, copying, x, embedded, log_probs)
-    if shortlist is None:
-        add_search(graph, log_probs, group, number, "best_tokens")
-    else:
-        add_search(graph, log_probs, group, number, "best_places")
-        words = graph.input("words", "int64", ["V"])
-        graph.node("Gather", words, "best_places", name="best_tokens")
+    add_search(graph, log_probs, group, groups)
     return graph.model()
 
 

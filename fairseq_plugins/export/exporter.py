@@ -35,7 +35,6 @@ from .folder import (
     quantize_graphs,
     write_config,
     write_graphs,
-    write_shortlist_graph,
 )
 
 EXACT = 1e-4  # the largest allowed difference of scores in float32
@@ -54,7 +53,6 @@ def export(
     data: Path | None = None,
     int8: bool = False,
     licence: str = "not stated",
-    shortlist: bool = False,
     split: str | None = None,
 ) -> Comparisons:
     """Write `out`: graphs, dictionaries, the subword model and `config.json`.
@@ -65,12 +63,10 @@ def export(
         data: the prepared folder; None for the one the model was trained on.
         int8: 8-bit matrix products, and files of about a quarter of the size.
         licence: the licence of the model, for `config.json`.
-        shortlist: also write a lexical shortlist, made from the training data.
         split: compare the output for all texts of "valid" or "test"; None for 20 texts.
 
     Returns:
-        The comparisons with torch: of the float32 graphs; with `int8`, of the 8-bit graphs; with
-            `shortlist`, of the final graphs with the shortlist.
+        The comparisons with torch: of the float32 graphs, and with `int8` of the 8-bit graphs.
 
     Raises:
         ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
@@ -79,14 +75,7 @@ def export(
     out = Path(out)
     check_new_folder(out)
     checkpoint, folder, model, task = _load(run, data)
-    classes = classifies(model)
-    if shortlist:
-        if classes:
-            raise ConfigurationError("--shortlist is for models that write text: remove it")
-        from .shortlist import check_shortlist
-
-        check_shortlist(task)
-    compared = (_Classes if classes else _Texts)(folder, model, task, split)
+    compared = (_Classes if classifies(model) else _Texts)(folder, model, task, split)
     with new_folder(out) as part:
 
         def finish() -> None:
@@ -108,10 +97,6 @@ def export(
             quantize_graphs(part)
             finish()
             found.append(compared.agree(part, "8-bit"))
-        if shortlist:
-            write_shortlist_graph(model, task, part, int8)
-            finish()
-            found.append(compared.agree(part, found[-1].kind + " with shortlist", shortlist=True))
     return Comparisons(found, compared.too_long)
 
 
@@ -134,10 +119,8 @@ class _Texts:
     def expected(self) -> list[tuple[list[int], float]]:
         return search_with_torch(self.model, self.task, self.sources, self.most)
 
-    def agree(self, part: Path, kind: str, shortlist: bool = False) -> Agreement:
-        return compare(
-            Export(part, shortlist=shortlist), self.expected, self.sources, kind, self.most
-        )
+    def agree(self, part: Path, kind: str) -> Agreement:
+        return compare(Export(part), self.expected, self.sources, kind, self.most)
 
 
 class _Classes:
@@ -153,7 +136,7 @@ class _Classes:
     def expected(self) -> Any:
         return probabilities(self.torch, self.sources)
 
-    def agree(self, part: Path, kind: str, shortlist: bool = False) -> Agreement:
+    def agree(self, part: Path, kind: str) -> Agreement:
         found = probabilities(ExportedClassifier(part), self.sources)
         return compare_classes(found, self.expected, kind)
 

@@ -107,24 +107,6 @@ def quantize_graphs(folder: Path) -> None:
         share_table(folder, graphs)
 
 
-def write_shortlist_graph(model: Any, task: Any, folder: Path, int8: bool) -> None:
-    """Add the words of the shortlist, and the decoder's graph that reads them."""
-    import onnx
-
-    from . import decoder
-    from .quantization import quantize
-    from .shared_table import share_table
-    from .shortlist import write_shortlist
-
-    write_shortlist(model, task, folder, int8)
-    _, max_output = architecture.limits(model, task)
-    kind = "int8" if int8 else "float32"
-    graph = decoder.build(model.decoder, decoder.activation_name(model), max_output + 1, kind)
-    onnx.save(quantize(graph) if int8 else graph, folder / served.SHORTLIST_DECODER)
-    if int8:
-        share_table(folder, [served.SHORTLIST_DECODER])
-
-
 def describe(checkpoint: dict[str, str], int8: bool) -> dict[str, Any]:
     """The origin of an export, for `config.json`; `checkpoint` has its name and its digest."""
     import onnx

@@ -73,7 +73,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
     }
     nodes: list[onnx.NodeProto] = []
     for name, weight in large.items():
-        numbers, scale = to_8_bits(numpy_helper.to_array(weight))
+        numbers, scale = _to_8_bits(numpy_helper.to_array(weight))
         graph.initializer.remove(weight)
         for part, array in (("int8", numbers), ("scale", scale)):
             graph.initializer.append(numpy_helper.from_array(array, f"{name}.{part}"))
@@ -93,7 +93,7 @@ def _store_in_8_bits(graph: onnx.GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def to_8_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _to_8_bits(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers from -127 to 127, and one scale per first index."""
     scale = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / 127
     scale = np.maximum(scale, np.float32(1e-30))

@@ -141,6 +141,7 @@ class TrainedModel:
         limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
+        self.min_len: int = generation.min_len
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
         self.summarizes = isinstance(self.task, SummarizationTask)
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]

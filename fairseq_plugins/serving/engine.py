@@ -33,7 +33,6 @@ class ExportedModel:
         folder: a folder written by `export`.
         threads: threads of a batch.
         max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
-        shortlist: whether to choose only among likely words: faster, but not exact.
         options: the options of the search.
 
     Raises:
@@ -42,12 +41,8 @@ class ExportedModel:
 
     __reduce__ = refuse_pickling
 
-    def __init__(
-        self, folder: Path, threads: int, max_tokens: int, shortlist: bool, options: Options
-    ) -> None:
-        if shortlist and options.sampling:
-            raise ConfigurationError("--shortlist is for beam search: remove --sampling")
-        export = self.export = Export(folder, threads, shortlist)
+    def __init__(self, folder: Path, threads: int, max_tokens: int, options: Options) -> None:
+        export = self.export = Export(folder, threads)
         if export.copies and options.temperature != 1:
             raise ConfigurationError(
                 "--temperature: an exported model that copies has only probabilities, no "
@@ -64,6 +59,7 @@ class ExportedModel:
         export.check_listed(type(self.processor.subwords).file_name)
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
         self.max_source, self.max_output = export.max_source, export.max_output
+        self.min_len = options.min_len
         self.summarizes = export.config["summarizes"]
         self.copies = export.copies
         self._process = _one_process(threads)
@@ -128,7 +124,7 @@ class ExportedModel:
     def _numbers(self, pieces: Sequence[str]) -> tuple[list[int], list[str]]:
         """The numbers of a source, and its subwords that have numbers from V on."""
         tokens = self.export.source.encode(pieces)
-        if not self.export.copies:
+        if not self.copies:
             return tokens, []
         return number_unknown(pieces, tokens, UNKNOWN, len(self.export.source.words))
 

@@ -12,9 +12,6 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
 from fairseq_plugins.text.subwords import SPECIAL
 
-from .shortlist import FILE as SHORTLIST
-from .shortlist import Shortlist
-
 FORMAT = 1
 CONFIG = "config.json"
 # numbers in `CONFIG` with the least and the largest allowed value
@@ -24,7 +21,6 @@ OF_CLASSES = {"max_positions": (1, 1 << 31)}
 LANGUAGES = ("source_lang", "target_lang")
 LABELS = "labels"  # in `CONFIG`, of classifiers only
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
-SHORTLIST_DECODER = "decoder_shortlist.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
 DICTIONARY = "dict.txt"  # of a classifier
 PROBABILITIES = "probabilities"  # the output of a classifier's graph, B x classes
@@ -224,32 +220,23 @@ class Export(Folder):
     Args:
         folder: the folder that `export` wrote.
         threads: threads that compute; concurrent runs share them.
-        shortlist: whether a batch may use only the words of its shortlist.
 
     Raises:
-        ConfigurationError: as `Folder`, or there is no shortlist.
+        ConfigurationError: as `Folder`.
     """
 
-    def __init__(self, folder: Path, threads: int = 1, shortlist: bool = False):
+    def __init__(self, folder: Path, threads: int = 1):
         super().__init__(folder)
         self.source_lang: str = self.config["source_lang"]
         self.target_lang: str = self.config["target_lang"]
         source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
-        decoder = SHORTLIST_DECODER if shortlist else DECODER
-        if shortlist and SHORTLIST not in self.config["files"]:
-            raise ConfigurationError(
-                f"--shortlist: {self.folder} has no shortlist: export the model with --shortlist"
-            )
-        self.check_listed(ENCODER, decoder, source, target, *[SHORTLIST] * shortlist)
+        self.check_listed(ENCODER, DECODER, source, target)
         self.source = Dictionary(self.folder / source)
         files = self.config["files"]
         joined = files[source] == files[target]
         self.target = self.source if joined else Dictionary(self.folder / target)
-        self.shortlist = Shortlist(self.folder / SHORTLIST) if shortlist else None
-        if self.shortlist is not None:
-            self.shortlist.check(len(self.source.words), len(self.target.words))
         self.encoder = self.session(ENCODER, threads)
-        self.decoder = self.session(decoder, threads)
+        self.decoder = self.session(DECODER, threads)
         # the most candidates that a step can return per hypothesis
         self.most_candidates: int = self.config["most_candidates"]
         self.max_output: int = self.config["max_output"]

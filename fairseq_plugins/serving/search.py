@@ -9,7 +9,6 @@ import numpy as np
 from fairseq_plugins.engine import Options
 
 from .folder import ATTENTION, GATE, UNKNOWN, Export
-from .shortlist import Shortlist, Words
 
 CAPACITY = 32  # initial positions of a cache, which doubles when full
 KEPT = 0.75  # finished sentences leave the batch when less than this share remains
@@ -67,7 +66,7 @@ def search(
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
     They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
-    asks for copied positions, if `export.copies`.
+    asks for copied positions, if the model copies.
     """
     return _Batch(export, sources, options, copied).run()
 
@@ -120,23 +119,15 @@ class _Batch:
             "count": np.zeros(1, np.int64),
             "sampling": np.array(options.sampling),
         }
-        self.words: Words | None = None
-        if export.shortlist is not None:
-            self.words = self._shortlist(export.shortlist, tokens)
-            self.arrays.update(self.words.inputs)
         if export.copies:
             self.arrays.update(self._copied(tokens, numbers))
         self.memory = export.encode(tokens)
         # One sentence gains nothing; draws differ from the start; and one hypothesis must have 2 n
         # candidates beside padding, the end and <unk>.
-        wide = count == 1 or options.sampling or self._most() < 2 * beam + 3
+        wide = count == 1 or options.sampling or export.most_candidates < 2 * beam + 3
         self.width = beam if wide else 1
         self._allocate(1 if self.width < beam else self._capacity())
         self._bind()
-
-    def _most(self) -> int:
-        """The most candidates that a step can return per hypothesis."""
-        return self.export.most_candidates if self.words is None else self.words.groups
 
     def _capacity(self) -> int:
         return min(CAPACITY, self.last_step + 1)
@@ -169,25 +160,13 @@ class _Batch:
             cache[:, 0, :, 0] = one[:, 0, :, 0]
         self._bind()
 
-    def _shortlist(self, shortlist: Shortlist, tokens: np.ndarray) -> Words:
-        """The words that these sources may become, and words that must stay possible."""
-        more = [self._known(token) for source in self.sources for token in source.prefix]
-        if self.export.copies:
-            more += np.unique(tokens).tolist()
-        return shortlist.choose(tokens, more, self.export.pad)
-
-    def _known(self, token: int) -> int:
-        """The number of a token in the dictionary."""
-        return token if token < self.vocabulary else UNKNOWN
-
     def _copied(self, tokens: np.ndarray, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Words that attention may copy, the first position of equal words, the words before."""
         places = np.empty_like(tokens)
         for row, source in enumerate(tokens):
             _, first, which = np.unique(source, return_index=True, return_inverse=True)
             places[row] = first[which]
-        words = tokens if self.words is None else self.words.places[tokens].clip(min=0)
-        found = {"source_words": words, "source_places": places}
+        found = {"source_words": tokens, "source_places": places}
         if self.export.goes_on_copying:
             before = np.roll(numbers, 1, axis=1)
             before[:, 0] = self.export.eos
@@ -263,7 +242,7 @@ class _Batch:
         count = 2 * beam + beam * len(self.never) + repeated + -repeated % 8
         if self.unknown is not None:
             count += beam  # <unk> of each hypothesis, which is divided
-        count = min(count, self._most() * self.width)
+        count = min(count, self.export.most_candidates * self.width)
         if count != self.arrays["count"][0]:
             self.arrays["count"][0] = count
             self._bind_candidates()
@@ -303,8 +282,7 @@ class _Batch:
             elif self.step >= self.limits[row]:
                 rows.append((row, self.export.eos))
         for row, token in rows:
-            known = self._known(token)
-            self.forced[row] = known if self.words is None else self.words.places[known]
+            self.forced[row] = token if token < self.vocabulary else UNKNOWN
         return rows
 
     def _take_forced(
@@ -389,8 +367,7 @@ class _Batch:
         places: list[int] = []
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
-            token = int(self.token_log[place])
-            tokens.append(token)
+            tokens.append(int(self.token_log[place]))
             path.append(float(self.total_log[place]))
             if self.copied:
                 places.append(int(self.copied_log[place]))
@@ -482,8 +459,7 @@ class _Batch:
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
-        self.total_log = self.total_log[:, kept]
-        self.copied_log = self.copied_log[:, kept]
+        self.total_log, self.copied_log = self.total_log[:, kept], self.copied_log[:, kept]
         if self.unknown is not None:
             self.unknown.keep(kept)
         if self.history is not None:

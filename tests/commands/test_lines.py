@@ -219,7 +219,7 @@ def test_of_documents_only_what_the_model_reads_is_held():
 
     class Fake:
         processor = SimpleNamespace(encode=str, decode=str, settings=settings, for_summaries=True)
-        name, max_source, max_output = "fake", 3, 3
+        name, max_source, max_output, min_len = "fake", 3, 3, 1
         summarizes = copies = False
 
         def search(self, inputs, count, copied, done):

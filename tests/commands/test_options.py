@@ -104,13 +104,13 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
     ],
 )
 def test_translate_and_summarize(main, engine, more, options, elsewhere, calls_of):
-    words = ["--model", "a", "b", "--data", "DATA", "--threads", 2, "--shortlist", *SEARCH, *more]
+    words = ["--model", "a", "b", "--data", "DATA", "--threads", 2, *SEARCH, *more]
     words += ["--sampling", "--sampling-topk", 9, "--temperature", 0.7, "--seed", 8]
     elsewhere += " output buffer processes max_len"
     words += ["--input", __file__]
     ((opened,),) = calls_of(main, words, f"{engine}.open_engine", elsewhere=elsewhere)
     expected = {
-        "threads": 2, "shortlist": True, "cpu": True, "fp16": True, "int8": True,
+        "threads": 2, "cpu": True, "fp16": True, "int8": True,
         "max_tokens": 70, "beam": 6, "lenpen": 0.5, "min_len": 3, "no_repeat_ngram": 4,
         "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8,
     }  # fmt: skip
@@ -195,13 +195,13 @@ def test_average(words, expected, unset, calls_of):
 
 def test_export(calls_of):
     words = ["RUN", "--out", "OUT", "--data", "DATA", "--int8"]
-    more = ["--shortlist", "--compare", "valid", "--licence", "MIT"]
+    more = ["--compare", "valid", "--licence", "MIT"]
     ((made,),) = calls_of(export.main, [*words, *more], "export.export", elsewhere="format")
     paths = Path("RUN"), Path("OUT"), Path("DATA")
-    assert made == mock.call(*paths, True, "MIT", True, "valid")
+    assert made == mock.call(*paths, True, "MIT", "valid")
     ((made,),) = calls_of(
         export.main, [*words, "--format", "ctranslate2"], "export.export_to_ctranslate2",
-        elsewhere="shortlist compare licence",
+        elsewhere="compare licence",
     )  # fmt: skip
     assert made == mock.call(*paths, True)
 

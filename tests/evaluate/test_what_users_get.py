@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 import torch
 
-from fairseq_plugins import serving
 from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.training import jobs, planning
@@ -80,7 +79,7 @@ def exported(folder, run):
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
     place = folder / "exported"
     assert export.main([str(run), "--out", str(place)]) == 0
-    return serving.Translator(place)
+    return Translator(place)
 
 
 def test_hypotheses_are_what_translate_and_an_exported_model_write(folder, run, exported):
@@ -108,7 +107,7 @@ def test_hypotheses_are_what_translate_and_an_exported_model_write(folder, run, 
 def test_copied_words_have_the_characters_of_the_source(folder, run, exported):
     """In 8 bits, in each of several hypotheses, and behind a prefix that is unknown, too."""
     rounded = Translator(run, cpu=True, int8=True).translate([NOT_IN_THE_DICTIONARY])
-    several = serving.Translator(folder / "exported", nbest=4)
+    several = Translator(folder / "exported", nbest=4)
     (found,) = several.hypotheses([NOT_IN_THE_DICTIONARY])
     assert found[0].text == exported.translate([NOT_IN_THE_DICTIONARY])[0] and len(found) == 4
     (begun,) = several.hypotheses([NOT_IN_THE_DICTIONARY], ["Żółw"])
@@ -128,7 +127,8 @@ def test_the_hypotheses_are_those_of_an_exported_model(folder, run, exported):
             assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-4)
             assert len(these) in (1, 3)
     assert all(t.text.startswith("soup") for t in one.hypotheses(lines, begin)[2])
-    drawn = [Translator(run, cpu=True, sampling=True, seed=s).translate(lines) for s in (1, 1, 2)]
+    drawing = {"cpu": True, "sampling": True, "temperature": 3.0}
+    drawn = [Translator(run, **drawing, seed=seed).translate(lines) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
@@ -138,7 +138,6 @@ def test_the_hypotheses_are_those_of_an_exported_model(folder, run, exported):
         ("--batch-size 2", "--batch-size is for checkpoints, not for an exported model"),
         ("--diverse-beam-groups 1", "--diverse-beam-groups is for checkpoints"),
         ("--beam 99", "--beam 99: this model's vocabulary allows up to 8"),
-        ("--shortlist", "exported has no shortlist"),
         ("--match-source-len", "--match-source-len is for checkpoints"),
     ],
 )
@@ -174,7 +173,12 @@ ADVICE = [  # a command, what it says, and the words of a user who does it
         ["--checkpoint", "checkpoint_last.pt"],
     ),
     (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
-    (evaluate, SHORT, "smaller --min-len .it is 9.", ["--", "--min-len", "3", "--max-len-b", "5"]),
+    (
+        evaluate,
+        SHORT,
+        "--min-len 9: .* give a smaller number",
+        ["--", "--min-len", "3", "--max-len-b", "5"],
+    ),
     (evaluate, SHORT, "larger length limit", ["--", "--min-len", "9", "--max-len-b", "12"]),
     (
         evaluate,

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import shutil
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -122,7 +121,7 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
     monkeypatch.setattr(exporter, "write_graphs", lambda *arguments: None)
-    monkeypatch.setattr(exporter, "Export", lambda folder, shortlist: None)
+    monkeypatch.setattr(exporter, "Export", lambda folder: None)
     for agreement in (
         comparison.Agreement("float32", 20, 19, 0.0),
         comparison.Agreement("float32", 20, 20, 1.0),
@@ -207,7 +206,7 @@ def test_the_checkpoint_named_is_the_one_that_was_read(run, out, tmp_path, monke
 
     monkeypatch.setattr(exporter, "load_models", replaced)
     monkeypatch.setattr(exporter, "write_graphs", write_no_graph)
-    monkeypatch.setattr(exporter, "Export", lambda folder, shortlist: None)
+    monkeypatch.setattr(exporter, "Export", lambda folder: None)
     agreed = comparison.Agreement("float32", 20, 20, 0.0)
     monkeypatch.setattr(exporter, "compare", lambda *arguments: agreed)
     run_command(copied, "--out", out)
@@ -222,8 +221,6 @@ def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepare
         path.unlink()
     error = refused(out, run, "--data", data, "--compare", "test")
     assert error.startswith("--compare test: ") and str(data) in error
-    monkeypatch.setitem(sys.modules, "thot.alignment", None)
-    assert "--shortlist needs sil-thot" in refused(out, run, "--shortlist")
     out.mkdir()
     assert refused(out, run) == f"--out {out} already exists: give a new folder"
     (out / "file").touch()
@@ -232,16 +229,7 @@ def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepare
         run_command(run, "--out", out / "file" / "new" / "folder")
 
 
-@pytest.mark.usefixtures("without_building")
-def test_a_shortlist_without_training_data(out, run, prepared, tmp_path):
-    pytest.importorskip("thot", reason="needs sil-thot: pip install '.[shortlist]'")
-    data = tmp_path / "data"
-    shutil.copytree(prepared, data, ignore=shutil.ignore_patterns("train.src-tgt.*"))
-    error = refused(out, run, "--data", data, "--shortlist")
-    assert error.startswith("--shortlist needs the training data of the prepared folder: ")
-
-
-@pytest.mark.parametrize("words", ["--shortlist", "--compare test", "--licence MIT"])
+@pytest.mark.parametrize("words", ["--compare test", "--licence MIT"])
 def test_options_that_ctranslate2_lacks(out, run, words):
     error = refused(out, run, "--format", "ctranslate2", *words.split())
     assert error == f"{words.split()[0]} needs --format onnx, not ctranslate2"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import fairseq_plugins
-from fairseq_plugins import Translator, commands, pretrained, serving
+from fairseq_plugins import Translator, commands, pretrained
 from fairseq_plugins.errors import ConfigurationError
 
 LARGEST = 8 << 20  # bytes of a model in the box
@@ -82,14 +82,11 @@ def test_each_model_has_a_card_and_is_small():
         assert Translator(name).translate([""]) == [""]
 
 
-def test_there_is_one_translator_with_a_bar_on_demand(exported, capsys):
-    assert serving.Translator is Translator and serving.Summarizer is fairseq_plugins.Summarizer
+def test_a_translator_shows_a_bar_on_demand(exported, capsys):
     Translator(exported.folder).translate(["a b"] * 3)
     assert capsys.readouterr().err == ""
     Translator(exported.folder, progress=True).translate(["a b"] * 3)
     assert "3/3" in capsys.readouterr().err
-    with pytest.raises(AttributeError, match="no attribute 'Translater'"):
-        _ = serving.Translater
 
 
 def test_without_torch_one_line_says_what_is_missing(tmp_path, monkeypatch):

@@ -19,10 +19,12 @@ from fairseq_plugins import commands, workers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.generation import engine as torch_engine
-from fairseq_plugins.serving import Scored, Summarizer, Translator, engine
+from fairseq_plugins.serving import engine
 from fairseq_plugins.serving.folder import Dictionary, Export
 from fairseq_plugins.serving.search import Hypothesis
+from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
+from fairseq_plugins.translator import Scored, Translator
 from tests.serving.conftest import sign
 
 WITHOUT_TORCH = """
@@ -91,7 +93,7 @@ def test_options_of_checkpoints_are_refused(exported, words, told):
         translate.main(["--model", folder] + [word.format(folder) for word in words])
 
 
-@pytest.mark.parametrize("words", [["--shortlist"], ["--threads", "2"], ["--processes", "2"]])
+@pytest.mark.parametrize("words", [["--threads", "2"], ["--processes", "2"]])
 def test_options_of_exports_are_refused(tmp_path, words):
     with pytest.raises(ConfigurationError, match=f"{words[0]} is for exported models"):
         commands.main(["translate", "--model", str(tmp_path), *words])

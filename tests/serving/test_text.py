@@ -13,7 +13,7 @@ from fairseq_plugins.translator import Translator
 class Echo:
     """Reads at most eight subwords, and writes each part between brackets, of two kinds."""
 
-    name, max_source, max_output = "echo", 8, 8
+    name, max_source, max_output, min_len = "echo", 8, 8, 1
     summarizes = copies = False
 
     def __init__(self, kind):

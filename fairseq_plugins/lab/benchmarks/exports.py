@@ -15,7 +15,7 @@ from fairseq_plugins.serving.search import Options, Source, search
 
 from . import contenders
 
-SHORTLIST, BEAM = "--shortlist", "--beam"
+BEAM = "--beam"
 KINDS = ("export:", "ctranslate2:")
 
 
@@ -78,16 +78,14 @@ def searcher(
         beam = int(options.pop())
         args = argparse.Namespace(**{**vars(args), "beam": beam})
         del options[-1]
-    if options not in ([], [SHORTLIST]) or (options and kind != "export") or args.beam < 1:
-        raise ConfigurationError(
-            f"`{words}`: options are {SHORTLIST}, of export: only, and last {BEAM} N"
-        )
+    if options or args.beam < 1:
+        raise ConfigurationError(f"`{words}`: the only option is {BEAM} N")
     pad = task.source_dictionary.pad()
     tokens = [batch["net_input"]["src_tokens"].tolist() for batch in batches]
     sources = [[[token for token in row if token != pad] for row in rows] for rows in tokens]
     lengths = [batch["target"].size(1) for batch in batches]
     if kind == "export":
-        export = Export(Path(folder), args.threads, bool(options))
+        export = Export(Path(folder), args.threads)
         return _search_export(export, args, sources, lengths)
     return _search_ctranslate2(folder, task, args, sources, lengths)
 

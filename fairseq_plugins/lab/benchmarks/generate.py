@@ -9,7 +9,7 @@
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
 (what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
 --plain takes fairseq's own decoding where the plugin has a faster one, --recorded replays steps as
-CUDA graphs, --shortlist uses the shortlist of an export, and --beam N, as the last words, gives a
+CUDA graphs, and --beam N, as the last words, gives a
 folder its own beam. All contenders take the same batches in turn; the first one, not a folder, is
 the baseline. So that models compare which do not end their sentences alike, each batch is searched
 up to the length of its longest reference and not ended before, unless --free-length lets trained
