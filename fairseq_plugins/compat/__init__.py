@@ -29,7 +29,6 @@ from fairseq_plugins.compat import (
     numpy_names,
     one_training,
     progress,
-    resumed_options,
     resuming,
     stopping,
     stored_options,
@@ -76,9 +75,8 @@ def apply() -> None:
     command_line.silence_hydra()
     distributed.complete_distributed_launch()
     training_options.check_before_training()
-    resumed_options.refuse_to_begin_anew()
-    resumed_options.refuse_another_optimizer()
-    resumed_options.tell_options_of_the_checkpoint()
+    resuming.refuse_to_begin_anew()
+    resuming.name_another_optimizer()
     nan_detector.look_for_nan_in_forward_only()
     distributed.check_the_machine()
     distributed.gather_lists_without_a_gpu()

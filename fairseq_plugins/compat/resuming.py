@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -26,6 +27,54 @@ REPEATING = "repeats_validation"  # of a trainer: whether it makes up for a vali
 FLOAT32 = "float32_parameters"
 SHARDS = "num_shards"  # of an iterator
 SENTENCES = "sentences"  # of its data
+
+
+def refuse_to_begin_anew() -> None:
+    """Refuse to resume from a checkpoint without the optimizer's state.
+
+    With `--no-save-optimizer-state`, fairseq loads the parameters and restarts at update 0,
+    with another warm-up and as many updates as before.
+    """
+
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable,
+        self: Trainer,
+        filename: str,
+        reset_optimizer: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        state = original(self, filename, reset_optimizer, *args, **kwargs)
+        done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
+        if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
+            raise ConfigurationError(
+                f"{filename} has {done:,} updates but no optimizer state "
+                "(--no-save-optimizer-state), so it cannot resume: start a new training from "
+                "its parameters in another --save-dir, with --finetune-from-model"
+            )
+        return state
+
+
+def name_another_optimizer() -> None:
+    """Reject the state of another optimizer or criterion in one line; fairseq shows a traceback."""
+
+    @around(Trainer, "load_checkpoint")
+    def load_checkpoint(
+        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return original(self, filename, *args, **kwargs)
+        except AssertionError as error:
+            other = re.match(r"(Criterion|Optimizer) does not match.* (\S+) vs (\S+)", str(error))
+            if not other:
+                raise
+            name = other[1].lower()
+            raise ConfigurationError(
+                f"{filename} was trained with another --{name} ({other[2]}, not {other[3]}): "
+                "give the one of its training, or train on from its parameters with "
+                "--reset-optimizer"
+            ) from None
 
 
 def keep_the_batches_of_the_first_epoch() -> None:

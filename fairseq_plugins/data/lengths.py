@@ -105,8 +105,8 @@ def _too_long(sides: Sequence[tuple[np.ndarray, bool]], limits: Limits) -> np.nd
 def longest_sentences(
     data: Path,
     languages: Languages,
+    cut: int | None,
     subsets: Sequence[str],
-    cut: int | None = None,
     limits: Limits | None = None,
 ) -> dict[str, int]:
     """The tokens of the longest sentence, source or target, of each subset that exists.

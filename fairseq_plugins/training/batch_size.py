@@ -94,37 +94,22 @@ def _either(numbers: Sequence[int]) -> str:
 
 
 def check_longest(
-    batch: Batch, whole: Batch, processes: int, limited: bool, longest: dict[str, int]
+    longest: dict[str, int], option: str, room: int, most: int = 0, ways: Sequence[str] = ()
 ) -> None:
     """Raise a ConfigurationError if a sentence does not fit into a batch.
 
     Args:
-        batch, whole: the batch of each process, and that of the settings.
-        processes: how many processes share the batch.
-        limited: whether --tokens-per-process was given.
         longest: tokens of the longest sentence of each subset.
+        option: sets the size of the batch.
+        room: tokens that a batch holds.
+        most: tokens that the batch of a single process would hold.
+        ways: how a sentence of at most so many tokens gets room.
     """
-    if batch.max_tokens is None:
-        return
     for subset, size in longest.items():
-        if size > batch.max_tokens:
-            advice = f"give --max-tokens {size} or more after --"
-            if whole.max_tokens is not None and size <= whole.max_tokens:
-                ways = ["start fewer processes"] if processes > 1 else []
-                ways += ["give a larger --tokens-per-process"] if limited else []
-                advice = f"it needs room for {size}: {', or '.join(ways)}"
+        if size > room:
+            more = f"it needs room for {size}: {', or '.join(ways)}"
+            advice = more if size <= most else f"give {option} {size} or more after --"
             raise ConfigurationError(
                 f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
-                f"{batch.max_tokens} ({batch.describe(processes)}): {advice}"
-            )
-
-
-def check_longest_of_valid(max_tokens_valid: int, longest: dict[str, int]) -> None:
-    """The same for validation subsets with their own --max-tokens-valid."""
-    for subset, size in longest.items():
-        if size > max_tokens_valid:
-            raise ConfigurationError(
-                f"the longest sentence of {subset} has {size} tokens, but its batches hold at "
-                f"most --max-tokens-valid {max_tokens_valid}: give --max-tokens-valid {size} or "
-                "more after --"
+                f"{room}: {advice}"
             )

@@ -17,10 +17,8 @@ from typing import IO
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import open_to_append
-from fairseq_plugins.training.fairseq_train import tell
+from fairseq_plugins.training.fairseq_train import Log, tell
 from fairseq_plugins.training.supervise import QUIET, SECONDS_TO_SAVE, end_with_the_parent, of_cpu
-
-LOST = "Connection (closed|reset) by peer"
 
 
 class JobFailed(ConfigurationError):
@@ -124,34 +122,22 @@ class Jobs:
 
         Raises:
             KeyboardInterrupt: `stop` was called.
-            JobFailed: the log cannot be written even when the program has ended.
         """
-        with open_to_append(log) as file:
-            file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}\n# ")
-            file.write(shlex.join(command) + "\n")
-            file.flush()
+        started = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}"
+        with (
+            open_to_append(log) as opened,
+            Log(os.dup(opened.fileno()), str(log), sys.stderr) as file,
+        ):
+            file.write(f"\n# {started}\n# {shlex.join(command)}\n".encode())
             process = self.start(command, self.environment(threads), log, held)
             output = process.stdout
             assert output is not None
-
-            unwritten = bytearray()
-
-            def write() -> None:
-                while unwritten:
-                    del unwritten[: os.write(file.fileno(), unwritten)]
 
             def read(on_line: Callable[[str], None]) -> None:
                 for line in output:
                     if file.closed:  # children of a killed program still write
                         return
-                    told = bool(unwritten)
-                    unwritten.extend(line.encode())
-                    try:
-                        write()
-                    except OSError as error:  # the program goes on, and the line is kept
-                        why = f"{error.strerror}: make room; the program goes on"
-                        if not told:
-                            tell(f"{log} cannot be written: {why}", sys.stderr)
+                    file.write(line.encode())
                     on_line(line)
 
             rest = threading.Thread(target=read, args=(lambda line: None,), daemon=True)
@@ -169,12 +155,6 @@ class Jobs:
                     output.close()
             if self._stopping.is_set():
                 raise KeyboardInterrupt
-            try:
-                write()
-            except OSError as error:
-                raise JobFailed(
-                    f"{log} cannot be written: {error.strerror}: make room, and rerun"
-                ) from None
         return process.returncode
 
     def end(self, process: "subprocess.Popen[str]") -> None:
@@ -229,31 +209,15 @@ def failure_in(log: Path, status: int) -> str:
     if status < 0:
         return f"it was {killed_by(-status)}"
     lines: list[str] = []
-    killed = ""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("# "):
             lines.clear()
-            killed = ""
         else:
-            lines.append(re.sub(r"^\[rank\d+\]: ?", "", line))
-        killed = killed or _killed(lines[-2:])
-    if killed:  # the other processes only report losing it
-        return killed
+            lines.append(line)
     errors = [
         line
         for line in lines
         if re.match(r"error: |([A-Za-z_]+\.)*[A-Za-z_]*(Error|Exception)\b", line)
-        and "ChildFailedError" not in line
     ]
-    # of several processes, the others only report losing the one that failed
-    errors = [line for line in errors if not re.search(LOST, line)] or errors
     told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
     return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
-
-
-def _killed(lines: Sequence[str]) -> str:
-    """How a process was killed, by torchrun's two lines about it; empty for others."""
-    found = re.search(r"rank +: (\d+) .*\n +exitcode +: -(\d+)", "\n".join(lines))
-    if found is None or int(found[2]) == signal.SIGTERM:  # with which torchrun ends the others
-        return ""
-    return f"process {found[1]} was {killed_by(int(found[2]))}"

@@ -4,7 +4,6 @@ Results with and without kernels differ by rounding. Therefore all processes use
 and checkpoints hold their names: a resumed training uses only those it began with.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +26,8 @@ def install() -> None:
     def load_checkpoint(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
         state = original(self, *args, **kwargs)
         resumes = state is not None and self.get_num_updates() > 0
-        choose_kernels(self, state.get(ENTRY) if resumes else None, resumes)
+        # without an entry, fairseq trained it, without kernels
+        choose_kernels(self, state.get(ENTRY, []) if resumes else None)
         return state
 
     @around(Trainer, "save_checkpoint")
@@ -37,14 +37,13 @@ def install() -> None:
         return original(self, filename, {**extra_state, ENTRY: kernels.in_use()})
 
 
-def choose_kernels(trainer: Trainer, began_with: list[str] | None, resumes: bool) -> None:
+def choose_kernels(trainer: Trainer, began_with: list[str] | None) -> None:
     """Check the kernels of the model here, and turn off those that this training must not use.
 
     All processes of a training must call this together.
 
     Args:
-        began_with: the names in the checkpoint; None without an entry.
-        resumes: whether the training resumes from a checkpoint.
+        began_with: the names in the checkpoint; None for a new training.
 
     Raises:
         ConfigurationError: `kernels.VARIABLE` is wrong in some process.
@@ -68,8 +67,6 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None, resumes: bool
             raise ConfigurationError(problem)
         # no message if the user turned kernels off
         kernels.turn_off([name], "" if off else problem)
-    if resumes and began_with is None and os.environ.get(kernels.VARIABLE) != "1":
-        began_with = []  # a training of fairseq itself
     if began_with is not None:
         missing = {name for name, *_ in wanted} - set(began_with)
         kernels.turn_off(sorted(missing), "this training began without them")

@@ -163,32 +163,31 @@ def check_lengths(
 
     Pairs that fairseq skips anyway do not count.
     """
-    cut, limited = lengths.source_cut(given), request.tokens_per_process is not None
-    limits = limits_of(given)
-    longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given))
+    cut, limits = lengths.source_cut(given), limits_of(given)
+    longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given), cut)
     kept = limits if skips_too_long(given) else None
-    longest = longest_of([given.train_subset], cut, kept)
-    _check_some_fit(longest, limits)
-    batch_size.check_longest(batch, whole, processes, limited, longest)
-    if given.disable_validation:
-        return
-    kept = limits if given.skip_invalid_size_inputs_valid_test else None
-    longest = longest_of(given.valid_subset.split(","), cut, kept)
-    _check_some_fit(longest, limits)
-    if given.max_tokens_valid in (given.max_tokens, str(given.max_tokens)):
-        batch_size.check_longest(batch, whole, processes, limited, longest)
-    elif str(given.max_tokens_valid).isdigit():  # a string in fairseq's parser
-        batch_size.check_longest_of_valid(int(given.max_tokens_valid), longest)
-
-
-def _check_some_fit(longest: dict[str, int], limits: lengths.Limits | None) -> None:
-    """Raise a ConfigurationError for a subset of which every pair exceeds the limits."""
-    for subset, size in longest.items():
+    longest = longest_of([given.train_subset], kept)
+    of_valid = {}
+    if not given.disable_validation:
+        kept = limits if given.skip_invalid_size_inputs_valid_test else None
+        of_valid = longest_of(given.valid_subset.split(","), kept)
+    for subset, size in {**longest, **of_valid}.items():
         if limits and not size:
             raise ConfigurationError(
                 f"every pair of {subset} exceeds --max-source-positions {limits.source} or "
                 f"--max-target-positions {limits.target}: raise them after --, or shorten the texts"
             )
+    own_batch = str(given.max_tokens_valid)  # a string in fairseq's parser
+    if own_batch == str(given.max_tokens):
+        longest.update(of_valid)
+    elif own_batch.isdigit():
+        batch_size.check_longest(of_valid, "--max-tokens-valid", int(own_batch))
+    if batch.max_tokens is not None:
+        ways = ["start fewer processes"] if processes > 1 else []
+        ways += ["give a larger --tokens-per-process"] if request.tokens_per_process else []
+        batch_size.check_longest(
+            longest, "--max-tokens", batch.max_tokens, whole.max_tokens or 0, ways
+        )
 
 
 def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:

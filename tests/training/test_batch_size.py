@@ -59,7 +59,7 @@ def test_truncated_documents_may_be_longer_than_a_batch(documents):
 
 def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     of_data = (None, None)
-    longest = lengths.longest_sentences(toy_data.bin, of_data, ["train", "valid", "nothing"])
+    longest = lengths.longest_sentences(toy_data.bin, of_data, None, ["train", "valid", "nothing"])
     lines = (toy_data.raw / "train.src").read_text().splitlines()
     assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
     assert set(longest) == {"train", "valid"}

@@ -56,7 +56,7 @@ def checked(monkeypatch):
     ],
 )
 def test_a_new_training_checks_the_kernels_of_its_model(checked, common, dtype):
-    kernel_choice.choose_kernels(trainer(**common), None, False)
+    kernel_choice.choose_kernels(trainer(**common), None)
     assert checked == ([(name, dtype) for name in BOTH] if dtype else [])
     assert kernels.in_use() == (BOTH if dtype else [])
 
@@ -88,8 +88,7 @@ def test_layers_that_are_too_large_for_a_kernel_name_none():
         (BOTH, None, BOTH),
         (["products"], None, ["products"]),
         ([], None, []),
-        (None, None, []),  # of fairseq itself
-        (None, "1", BOTH),
+        ([], "1", []),
         (BOTH, "0", []),
     ],
 )
@@ -98,7 +97,7 @@ def test_a_training_resumes_with_the_kernels_it_began_with(
 ):
     if variable:
         monkeypatch.setenv(kernels.VARIABLE, variable)
-    kernel_choice.choose_kernels(trainer(bf16=True), began_with, True)
+    kernel_choice.choose_kernels(trainer(bf16=True), began_with)
     monkeypatch.setenv(kernels.VARIABLE, "1")
     assert kernels.in_use() == expected
     if variable is None:  # also of those that no module of the model names
@@ -116,13 +115,13 @@ def test_the_choice_is_stored_and_read(
     monkeypatch.setattr(
         kernel_choice,
         "choose_kernels",
-        lambda trainer, began_with, resumes: seen.append((began_with, resumes)),
+        lambda trainer, began_with: seen.append(began_with),
     )
     monkeypatch.setattr(kernels, "in_use", lambda: ["products"])
     for updates in (1, 2):
         words = ("--max-update", updates, "--save-dir", tmp_path, "--cpu")
         run_train(toy_data.bin, *train_args, *words)
-    assert seen == [(None, False), (["products"], True)]
+    assert seen == [None, ["products"]]
 
 
 def choose(rank, folder, values, faults):
@@ -131,7 +130,7 @@ def choose(rank, folder, values, faults):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     kernels._check = lambda name, *rest: "it differs" * (name == faults[rank])
     try:
-        kernel_choice.choose_kernels(trainer(bf16=True), None, False)
+        kernel_choice.choose_kernels(trainer(bf16=True), None)
         os.environ[kernels.VARIABLE] = "1"
         told = ",".join(kernels.in_use())
     except ConfigurationError as error:

@@ -123,7 +123,7 @@ def test_a_full_disk_ends_no_training(tmp_path, capfd):
         fairseq_train.tell("a line", full)
     told = capfd.readouterr().err
     assert told == (
-        "train.log cannot be written: No space left on device: make room; the training goes on\n"
+        "train.log cannot be written: No space left on device: make room; the program goes on\n"
     )
 
 
