@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,19 @@ def _pool(
             if isinstance(error, BrokenProcessPool):
                 raise ConfigurationError(killed) from None
             raise
+
+
+def spawn_context() -> Any:
+    """The "spawn" of multiprocessing, with a tracker of semaphores that a closed terminal spares.
+
+    SIGHUP would end Python's tracker, and a new one prints a traceback for each semaphore.
+    """
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the tracker inherits
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    return multiprocessing.get_context("spawn")
 
 
 def terminate(pool: ProcessPoolExecutor) -> None:

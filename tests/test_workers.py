@@ -140,3 +140,18 @@ def _alive(pid):
             return False
         time.sleep(0.1)
     return True
+
+
+def test_a_closed_terminal_spares_the_tracker_of_semaphores():
+    """It sends SIGHUP to the group; a tracker that died leaves a traceback for each of them."""
+    code = """
+import os, signal, time
+from fairseq_plugins.workers import spawn_context
+value = spawn_context().Value("i")
+signal.signal(signal.SIGHUP, lambda number, frame: None)
+os.killpg(0, signal.SIGHUP)
+time.sleep(0.5)
+"""
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, start_new_session=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,5 @@
 """Models that write text for others to learn from: checkpoints, an ensemble, an exported model."""
 
-import multiprocessing
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,13 @@ from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences
 from fairseq_plugins.text.subwords import SPECIAL
 from fairseq_plugins.translator import Translator
-from fairseq_plugins.workers import belong_to_parent, default_workers, killed, terminate
+from fairseq_plugins.workers import (
+    belong_to_parent,
+    default_workers,
+    killed,
+    spawn_context,
+    terminate,
+)
 
 UNKNOWN = SPECIAL[3]
 LINES_PER_TASK, TASKS = 128, 8  # maximum lines per task, and tasks per process at a time
@@ -167,7 +172,7 @@ class Teachers:
             return self._loaded.write(lines, count)
         if self._pool is None:
             # forks of a process that used a GPU, or several threads, cannot use them
-            context: Any = multiprocessing.get_context("spawn")
+            context: Any = spawn_context()
             numbers = (self._job, context.Value("i"), self._processes, self._gpus)
             self._pool = ProcessPoolExecutor(self._processes, context, _begin, numbers)
         # small shares of similar length, longest first: all processes end at about the same time

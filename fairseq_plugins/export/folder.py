@@ -15,7 +15,16 @@ from typing import Any
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import check_can_hold, digest, lock, open_to_append, without_links
+from fairseq_plugins.files import (
+    FULL,
+    check_can_hold,
+    digest,
+    lock,
+    open_to_append,
+    open_to_read,
+    without_links,
+    write_bytes,
+)
 from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.serving import folder as served
@@ -30,7 +39,7 @@ LOCK = "export.lock"  # in the temporary folder of an export; a training's "lock
 
 def check_new_folder(out: Path) -> None:
     """Raise a ConfigurationError if this path exists, or cannot."""
-    if out.exists():
+    if os.path.lexists(out):
         raise ConfigurationError(f"--out {out} already exists: give a new folder")
     check_can_hold("--out", out)
 
@@ -63,9 +72,13 @@ def new_folder(out: Path) -> Iterator[Path]:
             yield part
             os.replace(part, out)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
+        if error.errno in FULL:
+            raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(out):
+            raise ConfigurationError(
+                f"--out {out} was written by another process meanwhile: give a new folder"
+            ) from None
+        raise
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:
@@ -173,13 +186,8 @@ def copy_text_processing(folder: Path, task: Any, out: Path) -> None:
     else:
         names = [KINDS[Prepared(folder).processing.subword].file_name]
     for name in (RECORD, *names):
-        try:
-            shutil.copyfile(folder / name, out / name)
-        except OSError as error:
-            raise ConfigurationError(
-                f"{folder / name} cannot be read ({error.strerror}): copy it from the folder that "
-                "was prepared"
-            ) from None
+        with open_to_read(folder / name) as file:
+            write_bytes(out / name, file.read())
     write_dictionaries(task, out)
 
 

@@ -17,7 +17,7 @@ from fairseq_plugins.evaluate import hypotheses
 from fairseq_plugins.evaluate.request import generation_parser
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
-from fairseq_plugins.export.folder import new_folder
+from fairseq_plugins.export.folder import check_new_folder, new_folder
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.serving.folder import ENCODER, Export
@@ -178,6 +178,18 @@ def test_a_full_disk_is_told(run, out, monkeypatch):
 
     monkeypatch.setattr(exporter, "write_graphs", fail)
     assert f"--out {out} cannot be written: No space left on device" in refused(out, run)
+
+
+def test_two_exports_to_one_folder_leave_the_first_whole(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(ConfigurationError, match=f"--out {out} was written by another process"):
+        with new_folder(out):
+            with new_folder(out) as other:
+                (other / "config.json").touch()
+    assert os.listdir(tmp_path) == ["out"] and os.listdir(out) == ["config.json"]
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ConfigurationError, match="loop already exists: give a new folder"):
+        check_new_folder(tmp_path / "loop")
 
 
 def test_scores_that_are_no_numbers_differ(run, monkeypatch):
