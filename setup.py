@@ -43,7 +43,7 @@ setup(
         "pyyaml",
         "rouge-score>=0.1.2",
         "sacrebleu>=2.0",
-        "sacremoses",
+        "sacremoses>=0.2",  # the first release with linear regular expressions
         "sentencepiece",
         "subword-nmt",
         "tensorboardX",

@@ -12,6 +12,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.serving.text import Lock, Output, encode, listed
 from fairseq_plugins.text.processing import MORE, LengthLimit
 
+PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese
 
 
@@ -203,16 +204,19 @@ class Translator:
         return [self.processor.encode_target(prefix).split() for prefix in prefixes]
 
     def _within_limit(self, pieces: list[str]) -> list[list[str]]:
-        """Split a long line: after a sentence in the second half, otherwise after a word."""
-        parts = []
-        while len(pieces) > self.max_source:
-            window = range(self.max_source, self.max_source // 2, -1)
+        """Split a long line: after a sentence in the second half, otherwise after a word.
+
+        If half of the limit has no end of a word, the first `PART_OF_WORD` subwords are a part.
+        """
+        parts, start = [], 0
+        while len(pieces) - start > self.max_source:
+            window = range(start + self.max_source, start + self.max_source // 2, -1)
             words = [end for end in window if self.processor.subwords.is_word_end(pieces, end)]
             sentences = [end for end in words if pieces[end - 1][-1] in ".!?\u2026"]
             # Chinese and Japanese have no spaces, so a sentence may end within a word
             ends = {end for end in window if pieces[end - 1].replace("@@", "")[-1:] in FULL_STOPS}
             sentences = sorted({*sentences, *ends}, reverse=True)
-            end = (sentences or words or [self.max_source])[0]
-            parts.append(pieces[:end])
-            pieces = pieces[end:]
-        return parts + [pieces] if pieces else parts
+            end = (sentences or words or [start + min(PART_OF_WORD, self.max_source)])[0]
+            parts.append(pieces[start:end])
+            start = end
+        return parts + [pieces[start:]] if pieces else parts

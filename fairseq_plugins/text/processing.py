@@ -1,13 +1,17 @@
 """The text processing of a prepared folder, for new source text and for the model's output."""
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.text.subwords import KINDS, LONGEST_WORD
 
+# spaces, and words, of which the longest are divided, but not before a character that combines
+# with the one before in Latin, Greek or Cyrillic script, in Korean or in Japanese
+PARTS = re.compile(rf"\s+|\S{{1,{LONGEST_WORD}}}[\u0300-\u036f\u1160-\u11ff\u3099\u309a]{{0,30}}")
 TOKENIZERS = ("moses", "none")
 NFC = "NFC"
 # a translation has at most max(ratio, LEAST_RATIO) times its source's subwords, plus MORE
@@ -17,7 +21,9 @@ UNKNOWN_RATIO_LEAST = 200  # the least limit without a ratio, as in fairseq-gene
 
 def normalise(text: str) -> str:
     """The text in Unicode's form `NFC`."""
-    return unicodedata.normalize("NFC", text)
+    # the time for a run of combining characters grows with its square
+    parts = PARTS.findall(text) if len(text) > LONGEST_WORD else [text]
+    return "".join(unicodedata.normalize("NFC", part) for part in parts)
 
 
 @dataclass(frozen=True)

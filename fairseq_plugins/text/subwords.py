@@ -15,6 +15,8 @@ from fairseq_plugins.text.sentences import BOUNDARY
 
 MOST_LINES = 2_000_000  # maximum for SentencePiece, which holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes
+LONGEST_WORD = 1000  # characters that BPE segments at once; the time grows with their square
+VERSION = "#version: 0.2"  # the first line of a file of subword-nmt; the oldest have none
 MARKS = 3  # <unk>, <s> and </s>: the first pieces of SentencePiece
 MOST_WORDS = 500_000  # words whose pieces subword-nmt caches: 180 MB
 # the first entries of fairseq's dictionaries, which their files omit
@@ -36,6 +38,9 @@ class BytePairEncoding:
         try:
             with contextlib.redirect_stderr(complaint):  # it prints, and exits
                 with open(model, encoding="utf-8", newline="\n") as codes:
+                    first = codes.readline(len(VERSION) + 2).rstrip()
+                    if first.startswith("#version") and first != VERSION:
+                        raise ValueError(f"its first line is not {VERSION}")
                     self._bpe: Any = BPE(codes)
         except (OSError, SystemExit, ValueError, IndexError) as error:
             reason = (complaint.getvalue() or str(error)).strip().splitlines()
@@ -81,17 +86,27 @@ class BytePairEncoding:
         """Segment a line into pieces, separated by spaces.
 
         Words of the text that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
-        A word that ends with ``@@`` gets a last piece ``@``, to make its end visible.
+        A word that ends with ``@@`` gets a last piece ``@``, to make its end visible. A word of
+        more than `LONGEST_WORD` characters is segmented in parts of this length.
         """
         if len(self._bpe.cache) > MOST_WORDS:
             self._bpe.cache = {}  # another thread may be reading the old one
-        pieces = self._bpe.segment(line)
-        if "@@" in line:
-            words = (self._bpe.segment_tokens([word]) for word in line.split())
-            pieces = " ".join(piece for word in words for piece in _with_an_end(word))
+        if "@@" in line or len(line) > LONGEST_WORD:
+            pieces = " ".join(piece for word in line.split() for piece in self._cut_word(word))
+        else:
+            pieces = self._bpe.segment(line)
         if "<" in line:
             pieces = " ".join("<unk>" if p in SPECIAL else p for p in pieces.split(" "))
         return pieces
+
+    def _cut_word(self, word: str) -> list[str]:
+        """The pieces of a word; only the last one does not end with ``@@``."""
+        pieces = []
+        while len(word) > LONGEST_WORD:
+            # no merge has a line feed, so that it takes the place of the rest of the word
+            pieces += self._bpe.segment_tokens([word[:LONGEST_WORD] + "\n"])[:-1]
+            word = word[LONGEST_WORD:]
+        return pieces + _with_an_end(self._bpe.segment_tokens([word]))
 
     @staticmethod
     def is_word_end(pieces: Sequence[str], end: int) -> bool:

@@ -42,6 +42,25 @@ def test_the_cache_of_words_does_not_grow_forever(model, monkeypatch):
         assert len(model._bpe.cache) < 7
 
 
+@pytest.mark.parametrize("first", ["#version: 9.9", "#version: 0.2.0", "#version: 1" + ".0" * 9999])
+def test_merges_of_another_version_are_rejected(tmp_path, first):
+    (tmp_path / "bpe.codes").write_text(f"{first}\na b\n")
+    with pytest.raises(ConfigurationError, match="bpe.codes is damaged .*#version: 0.2"):
+        BytePairEncoding(tmp_path / "bpe.codes")
+
+
+@pytest.mark.parametrize("end", ["", "@@", "a"])
+def test_long_words_are_segmented_in_parts_and_nothing_is_lost(model, monkeypatch, end):
+    word = "theman<b" * 400 + end
+    pieces = model.cut(f"man {word} the").split()
+    ends = [model.is_word_end(pieces, end) for end in range(1, len(pieces) + 1)]
+    assert model.join(" ".join(pieces)) == f"man {word} the" and sum(ends) == 3
+    assert max(map(len, model._bpe.cache)) <= 1001  # what subword-nmt had to segment at once
+    # parts are segmented as within a word
+    monkeypatch.setattr("fairseq_plugins.text.subwords.LONGEST_WORD", 3)
+    assert model.cut("themanthe") == "th@@ e@@ ma@@ n@@ the"
+
+
 def test_single_characters_cannot_be_merged(tmp_path):
     write_lines(tmp_path / "text", ["a b c"])
     with pytest.raises(ConfigurationError, match="no word of two characters in .*sentencepiece$"):
