@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -19,8 +19,21 @@ from fairseq_plugins.compat.patch import around
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
 
-MAGIC = b"MMIDIDX\x00\x00"  # magic of fairseq-preprocess's default format
-HEADER = "<9sQBQ"  # magic, version, type of the tokens, number of sentences
+
+class Index(NamedTuple):
+    """The content of an .idx file, for N sentences.
+
+    Attributes:
+        sizes: N numbers of tokens.
+        ends: N ends of the sentences in the .bin file, in bytes.
+        kind: the type of the tokens there; None if they are compressed.
+        first: what is added to each token there.
+    """
+
+    sizes: np.ndarray
+    ends: np.ndarray
+    kind: np.dtype | None
+    first: int
 
 
 class MissingData(ConfigurationError, FileNotFoundError):
@@ -95,7 +108,11 @@ def check_data() -> None:
         original: Callable, path: str, dictionary: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         check_files(path, dictionary)
-        return original(path, dictionary, *args, **kwargs)
+        try:
+            return original(path, dictionary, *args, **kwargs)
+        except (ArithmeticError, AssertionError, LookupError, RecursionError, ValueError) as error:
+            how = remake(os.path.dirname(path) or ".")
+            raise ConfigurationError(f"the data {path} cannot be read ({error}): {how}") from None
 
     @around(TranslationTask, "load_dataset")
     def load_dataset(
@@ -119,7 +136,7 @@ def check_data() -> None:
 def check_files(path: str, dictionary: Any = None) -> None:
     """Raise a ConfigurationError unless `path`.idx and `path`.bin belong together.
 
-    If both are missing or have another format, fairseq handles them.
+    If both are missing, fairseq handles it.
     """
     index, tokens = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
     how = remake(os.path.dirname(path) or ".")
@@ -128,24 +145,13 @@ def check_files(path: str, dictionary: Any = None) -> None:
         return
     if not all(there):
         raise MissingData(f"{tokens if there[0] else index} is missing: {how}")
-    with open(index, "rb") as file:
-        header = file.read(struct.calcsize(HEADER))
-        if header[:8] in (b"TNTIDX\x00\x00", b"HUFFIDX\x00"):
-            return
-        if len(header) < struct.calcsize(HEADER) or header[:9] != MAGIC:
-            problem = "cut short" if MAGIC.startswith(header[:9]) else "damaged"
-            raise ConfigurationError(f"{index} is {problem}: {how}")
-        _, _, code, count = struct.unpack(HEADER, header)
-        # before a damaged count requests memory: each sentence has a size and a start
-        if os.path.getsize(index) < len(header) + (4 + 8) * count:
-            raise ConfigurationError(f"{index} is cut short: {how}")
-        sizes = np.fromfile(file, dtype=np.int32, count=count).astype(np.int64)
-        starts = np.fromfile(file, dtype=np.int64, count=count)
-    kind = np.dtype(indexed_dataset._code_to_dtype.get(code, np.uint8))
-    ends = np.cumsum(sizes) * kind.itemsize
-    if (ends != starts + sizes * kind.itemsize).any():
-        raise ConfigurationError(f"{index} is damaged: {how}")
-    expected = int(ends[-1]) if count else 0
+    try:
+        _, ends, kind, first = _read_index(Path(index).read_bytes())
+    except (OverflowError, struct.error) as error:
+        raise ConfigurationError(f"{index} is cut short: {how}") from error
+    except (KeyError, ValueError):
+        raise ConfigurationError(f"{index} is damaged: {how}") from None
+    expected = int(ends[-1]) if len(ends) else 0
     found = os.path.getsize(tokens)
     if found != expected:
         problem = "is cut short" if found < expected else "does not belong to its .idx"
@@ -155,8 +161,11 @@ def check_files(path: str, dictionary: Any = None) -> None:
     for file in (index, tokens):
         for folder in list(Path(file).parents)[:2]:  # some tasks have one folder per side
             plugin.check_intact(folder, Path(file))
-    if dictionary is not None:
-        largest = int(np.memmap(tokens, dtype=kind, mode="r").max())
+    if dictionary is not None and kind is not None:
+        written = np.memmap(tokens, dtype=kind, mode="r")
+        largest = int(written.max()) - first
+        if written.min() < first:
+            raise ConfigurationError(f"{tokens} is damaged: {how}")
         if largest >= len(dictionary):
             language = path.rsplit(".", 1)[-1]
             raise ConfigurationError(
@@ -164,6 +173,50 @@ def check_files(path: str, dictionary: Any = None) -> None:
                 f"{len(dictionary):,} entries, but {tokens} has the token {largest:,}: the "
                 f"dictionary was cut or belongs to other data; {how}"
             )
+
+
+def _read_index(content: bytes) -> Index:
+    """Read an .idx file of one of fairseq's three formats.
+
+    Raises:
+        OverflowError, struct.error: it is cut short.
+        KeyError, ValueError: it is damaged.
+    """
+
+    def numbers(count: int, dtype: type, offset: int) -> np.ndarray:
+        if len(content) < offset + np.dtype(dtype).itemsize * count:  # before memory is requested
+            raise OverflowError
+        return np.frombuffer(content, dtype, count, offset).astype(np.int64)
+
+    kind, first, magic = None, 0, content[:8]
+    if magic == b"MMIDIDX\0":  # the default
+        version, code, count = struct.unpack_from("<QBQ", content, 9)
+        kind = np.dtype(indexed_dataset._code_to_dtype[code])
+        sizes = numbers(count, np.int32, 26)
+        ends = numbers(count, np.int64, 26 + 4 * count) + sizes * kind.itemsize
+    elif magic == b"TNTIDX\0\0":  # --dataset-impl lazy and cached; its tokens begin at 1
+        version, code, width, count, axes = struct.unpack_from("<5Q", content, 8)
+        kind, first = np.dtype(indexed_dataset._code_to_dtype[code]), 1
+        one_axis = numbers(count + 1, np.int64, 48) == np.arange(count + 1)
+        sizes = numbers(axes, np.int64, 56 + 8 * count + 8 * (count + 1))
+        ends = numbers(count, np.int64, 56 + 8 * (count + 1)) * width
+        if width != kind.itemsize or axes != count or not one_axis.all():
+            raise ValueError
+    elif magic == b"HUFFIDX\0":  # --dataset-impl huffman
+        version, length, count = struct.unpack_from("<QQQ", content, 9)
+        sizes, ends = numbers(count, np.int32, 33), numbers(count, np.int64, 33 + 4 * count)
+        if length != (ends[-1] if count else 0):
+            raise ValueError
+    elif len(content) < 9:
+        raise OverflowError
+    else:
+        raise ValueError
+    lengths = np.diff(ends, prepend=0)
+    if version != 1 or (sizes < 0).any() or (lengths < 0).any():
+        raise ValueError
+    if kind is not None and (kind.kind not in "iu" or (lengths != sizes * kind.itemsize).any()):
+        raise ValueError
+    return Index(sizes, ends, kind, first)
 
 
 def require_targets_for_training() -> None:

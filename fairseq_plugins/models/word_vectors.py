@@ -74,10 +74,10 @@ def _read(path: str, dim: int, option: str) -> Iterator[tuple[str, Tensor]]:
                 vector = torch.tensor([float(field) for field in fields[-dim:]])
             except ValueError:
                 vector = torch.empty(0)
-            if len(vector) != dim or len(fields) == dim:
+            if len(vector) != dim or len(fields) == dim or not vector.isfinite().all():
                 raise ConfigurationError(
-                    f"{option} {path}, line {number}: not a word and {dim} numbers with single "
-                    "spaces between"
+                    f"{option} {path}, line {number}: not a word and {dim} finite numbers (below "
+                    "3.4e38) with single spaces between"
                 )
             yield " ".join(fields[:-dim]), vector
 

@@ -82,7 +82,9 @@ class ExportedModel:
         lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
-            for index, hypotheses in zip(indices, search(export, batch, options, copied)):
+            with export.running():
+                searched = list(search(export, batch, options, copied))
+            for index, hypotheses in zip(indices, searched):
                 if not hypotheses:
                     raise ConfigurationError(
                         "the options of search allow no output for a text: give a smaller "
@@ -118,6 +120,11 @@ class ExportedModel:
         lacking: list[str] = []
         if max(tokens, default=0) >= len(words):
             _, lacking = self._numbers(source.pieces)
+        if max(tokens, default=0) >= len(words) + len(lacking):
+            raise self.export.mismatch(
+                f"token {max(tokens)} was written, and dict.{self.export.target_lang}.txt has "
+                f"{len(words)}"
+            )
         pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
         return with_characters(pieces, tokens, len(words), lacking, source.prefix)
 
@@ -154,7 +161,8 @@ class ExportedClassifier(Folder):
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
         self._process.check()
-        return self.encoder.run([PROBABILITIES], {"tokens": self.padded(texts)})[0]
+        with self.running():
+            return self.encoder.run([PROBABILITIES], {"tokens": self.padded(texts)})[0]
 
 
 def _one_process(threads: int) -> OneProcess:

@@ -1,5 +1,6 @@
 """Loads the folder that `export` writes, without torch and fairseq."""
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -154,6 +155,22 @@ class Folder:
             raise ConfigurationError(
                 f"--model {self.folder}: {name} cannot be loaded: {reason}"
             ) from None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Report an error of onnxruntime while a graph runs: the files do not belong together."""
+        try:
+            yield
+        except Exception as error:  # onnxruntime's errors have no common class
+            if not type(error).__module__.startswith("onnxruntime."):
+                raise
+            raise self.mismatch(str(error).splitlines()[0]) from None
+
+    def mismatch(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"--model {self.folder}: its graphs and dictionaries do not match ({reason}): export "
+            "the model again"
+        )
 
     def check_listed(self, *names: str) -> None:
         """Raise a ConfigurationError unless `CONFIG` has the digests of these files."""

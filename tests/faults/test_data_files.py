@@ -2,13 +2,19 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from fairseq.data import Dictionary
+from fairseq.data.data_utils import load_indexed_dataset
+from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD
+from tests.conftest import ROOT
 from tests.faults.training import load, updates
 
 
@@ -181,3 +187,72 @@ def test_good_data_of_every_format_is_read(tmp_path, corpus, words, run_train, r
         )  # fmt: skip
         run_train(folder, *words[1:], "--dataset-impl", kind, "--save-dir", folder / "run")
         assert updates(load(folder / "run")) == 1
+
+
+def test_hostile_files_of_every_format_end_in_one_line(data, corpus, tmp_path, run_preprocess):
+    """In another process, as reading outside a file would end it by a signal."""
+    folders = [data, tmp_path / "lazy", tmp_path / "huffman"]
+    run_preprocess(
+        "--source-lang", "src", "--target-lang", "tgt", "--destdir", tmp_path / "lazy",
+        "--trainpref", corpus.raw / "train", "--validpref", corpus.raw / "valid",
+        "--workers", 1, "--dataset-impl", "lazy",
+    )  # fmt: skip
+    write_huffman(data, tmp_path / "huffman")
+    command = [sys.executable, "-W", "ignore", "-c", HOSTILE, *map(str, folders)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("rejected") == len(folders)
+
+
+def write_huffman(data, folder):
+    folder.mkdir()
+    dictionary = Dictionary.load(str(data / "dict.src.txt"))
+    shutil.copy(data / "dict.src.txt", folder)
+    builder = HuffmanCodeBuilder()
+    lines = [
+        [dictionary[token] for token in sentence]
+        for sentence in load_indexed_dataset(str(data / "train.src-tgt.src"), dictionary)
+    ]
+    for line in lines:
+        builder.add_symbols(*line)
+    with HuffmanMMapIndexedDatasetBuilder(
+        str(folder / "train.src-tgt.src"), builder.build_code()
+    ) as written:
+        for line in lines:
+            written.add_item(line)
+
+
+HOSTILE = """
+import random, sys
+from pathlib import Path
+from fairseq_plugins import compat
+compat.apply()
+from fairseq.data import Dictionary, data_utils
+from fairseq_plugins.errors import ConfigurationError
+for folder in map(Path, sys.argv[1:]):
+    kind = "lazy" if folder.name == "lazy" else None  # otherwise it must be told what to read
+    rejected, prefix = 0, folder / "train.src-tgt.src"
+    dictionary = Dictionary.load(str(folder / "dict.src.txt"))
+    assert len(data_utils.load_indexed_dataset(str(prefix), dictionary, kind)) > 1
+    for seed in range(120):
+        number = random.Random(seed)
+        path = Path(str(prefix) + number.choice([".idx", ".idx", ".bin"]))
+        before = path.read_bytes()
+        content, begin = bytearray(before), number.choice([9, 26, 60, len(before)])
+        at = number.randrange(min(begin, len(before)))
+        length = number.choice([1, 4, 8])
+        content[at : at + length] = number.choice([number.randbytes(length), b"\\xff" * length])
+        path.write_bytes(content)
+        try:
+            dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, kind)
+            if folder.name != "huffman":  # fairseq does not decode it with current bitarray
+                for index in range(len(dataset)):
+                    assert 0 <= int(dataset[index].min()) <= int(dataset[index].max())
+                    assert int(dataset[index].max()) < len(dictionary)
+        except ConfigurationError as error:
+            assert "\\n" not in str(error)
+            rejected += 1
+        path.write_bytes(before)
+    assert rejected > 40, rejected
+    print(folder, "rejected", rejected)
+"""

@@ -136,6 +136,7 @@ MISTAKES = [  # file, what the message must hold
     ("the 1 2\na 1 2\nrain 1\n", ["line 3"]),
     ("the 1 2\na 1 2\nrain 1 x\n", ["line 3"]),
     ("the 1 2\na 1 2\n\n", ["line 3"]),
+    *((f"the 1 2\na 1 {number}\n", ["line 2", "finite"]) for number in ("nan", "-inf", "1e39")),
     ("The 1 2\n", ["none of the dictionary's 5 words", "rain", "case"]),
     ("", ["none of the dictionary's 5 words"]),
 ]

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from fairseq_plugins import commands, workers
@@ -457,6 +458,24 @@ def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
         Export(folder)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
+
+
+def test_a_dictionary_of_another_graph_is_told_in_one_line(tmp_path, exported):
+    folder = tmp_path / "export"
+    shutil.copytree(exported.folder, folder)
+    for path in folder.glob("dict.*.txt"):
+        path.write_text("word 1\n")
+    sign(folder)
+    with pytest.raises(ConfigurationError, match="do not match .* was written, and dict") as error:
+        Translator(folder).translate(["a b c"])
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
+def test_an_error_of_a_running_graph_is_told_in_one_line(exported):
+    with pytest.raises(ConfigurationError, match="graphs and dictionaries do not match") as error:
+        with exported.running():
+            exported.encoder.run(None, {"tokens": np.zeros((1, 2), np.float32)})
+    assert "\n" not in str(error.value) and str(exported.folder) in str(error.value)
 
 
 @pytest.mark.parametrize(
