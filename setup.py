@@ -24,7 +24,7 @@ setup(
         "": ["*"],
         "fairseq_plugins": [
             *("recipes/README.md", "recipes/*/*.yaml", "recipes/*/settings/*.yaml"),
-            *("lab/recipes/*.yaml", "pretrained/*/*"),
+            *("lab/benchmarks/*.yaml", "lab/recipes/*.yaml", "pretrained/*/*"),
         ],
     },
     exclude_package_data={"": ["*.pyc"]},
@@ -54,6 +54,7 @@ setup(
         "textrank": TEXTRANK,
         "test": [
             *EXPORT,
+            "ctranslate2",  # README's ratios of time are measured against it
             "matplotlib",
             "mypy",
             "pytest",

@@ -35,9 +35,12 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import alone_in, written_whole
 from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.lab.benchmarks import prepared
+from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.training.supervise import end_with_the_parent
 
+ROOT = Path(__file__).resolve().parents[2]
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
 NO_TIME = "no time was left"
 # SIGTERM counts as Ctrl-C, so that pytest tells what failed before the time was up
@@ -46,6 +49,9 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(pytest.main(sys.argv[1:]))"""
 LEAST = 5.0  # seconds; with less left no part begins
 LINES = 40  # of each log that the report keeps
+
+
+# ---- processes
 
 
 def run_words(words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
@@ -74,8 +80,7 @@ class Processes:
     Where CUDA does not work in a fork, each starts anew.
     """
 
-    def __init__(self) -> None:
-        self.method = "fork"
+    method = "fork"
 
     def run(self, words: Sequence[str], log: Path, seconds: float, triton: Any = None) -> str:
         """Run a command line; returns how it ended."""
@@ -108,12 +113,11 @@ class Processes:
             ConfigurationError: there is no GPU.
         """
         found = folder / "machine.json"
-        words = ["benchmark", "layer", "--contender", "copy", "--dim", "8", "--tokens", "8"]
-        words += ["--lengths", "8", "--rounds", "1", "--warmup", "0", "--json", str(found)]
-        for method in ("fork", "spawn"):
-            self.method = method
+        words = "benchmark layer --contender copy --dim 8 --tokens 8 --lengths 8 --rounds 1".split()
+        words += ["--warmup", "0", "--json", str(found), *(["--cpu"] if toy else [])]
+        for self.method in ("fork", "spawn"):
             found.unlink(missing_ok=True)
-            self.run([*words, *(["--cpu"] if toy else [])], folder / "machine.log", 60)
+            self.run(words, folder / "machine.log", 60)
             machine = (read_json(found) or {}).get("machine")
             if machine and (toy or machine["kind"] == "cuda"):
                 return machine
@@ -122,11 +126,127 @@ class Processes:
         )
 
 
-def check_text(data: Path) -> None:
-    """Raise a ConfigurationError if the folder lacks the text that a test is scored with."""
-    from fairseq_plugins.evaluate.translation import Translations
+# ---- which parts run
 
-    Translations(data, "test")
+
+def find(name: str) -> Run:
+    """The run of this name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    runs = {run.name: run for run in prepared.RUNS}
+    if name not in runs:
+        raise ConfigurationError(f"--run {name} is unknown: give one of {', '.join(runs)}")
+    return runs[name]
+
+
+def choose(
+    asked: str | None, report: dict[str, Any], places: dict[str, Any], commit: str
+) -> tuple[Run, list[Part]]:
+    """The run that is asked for, or the first with parts that can run and are not over; its parts.
+
+    Raises:
+        ConfigurationError: the run is unknown, or none is left.
+    """
+    unfinished = []
+    for run in [find(asked)] if asked else prepared.RUNS:
+        done = report["runs"].get(run.name, {})
+        over = [is_kept(done.get(part.name), commit) for part in run.parts]
+        if asked:
+            return run, [part for part, is_over in zip(run.parts, over) if not is_over]
+        parts = [part for part in run.parts if not is_over(part, done.get(part.name), commit)]
+        if any(not obstacle(part, places, done, commit) for part in parts):
+            return run, parts
+        unfinished += [
+            f"{run.name} ({part.name}: {done[part.name]['status']})"
+            for part, finished in zip(run.parts, over)
+            if not finished and part not in parts
+        ]
+    if unfinished:
+        raise ConfigurationError(
+            f"no run is left, but these did not finish: {', '.join(unfinished)}: repeat with --run"
+        )
+    raise ConfigurationError("all runs are finished: repeat one with --run")
+
+
+def obstacle(part: Part, places: dict[str, Any], done: dict[str, Any], commit: str) -> str:
+    """Why a part cannot run, or nothing.
+
+    Args:
+        part: the part.
+        places: the prepared folders.
+        done: what is known of the parts of the run.
+        commit: the one that runs.
+    """
+    missing = [f"--{name.lower()} DIR" for name in part.needs if not places[name]]
+    if missing:
+        return f"needs {' and '.join(missing)}"
+    if part.after and not is_kept(done.get(part.after), commit):
+        return f"{part.after} is not finished"
+    if part.words.startswith("pytest"):
+        modules = ("pytest", "pytest_timeout", "xdist")
+        if not (ROOT / "tests").is_dir() or not all(map(importlib.util.find_spec, modules)):
+            return "needs a checkout, pytest, pytest-timeout and pytest-xdist"
+    return ""
+
+
+def is_kept(before: Any, commit: str) -> bool:
+    return bool(before) and before["status"] == FINISHED and before["commit"] == commit
+
+
+def is_over(part: Part, before: Any, commit: str) -> bool:
+    """Whether a part finished, failed or was too slow, so that it is repeated only if asked."""
+    if not before or before["commit"] != commit:
+        return False
+    status = before["status"]
+    return status.startswith((FINISHED, "failed")) or (status == STOPPED and not part.resumes)
+
+
+# ---- figures and the report
+
+
+def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
+    """A row with what a training or a test measured, which have no --json."""
+    if words[0] == "train":
+        log = Path(words[words.index("--save-dir") + 1]) / "train.log"
+        # of fairseq: all seconds up to the update, also of earlier starts
+        text = log.read_text(encoding="utf-8", errors="replace")
+        seconds = float(re.findall(r"\bwall[ =]([\d.]+(?:e\+\d+)?)", text)[-1])
+        return [{"contender": words[1], "seconds": seconds, "figure": f"{seconds:.0f} s"}]
+    written = Path(words[2]).glob("evaluation/*/scores.json")
+    scores = (read_json(max(written, key=lambda path: path.stat().st_mtime)) or {})["scores"]
+    bleu = scores["BLEU"]["score"]
+    return [{"contender": "test", "bleu": bleu, "figure": f"BLEU {bleu:.2f}"}]
+
+
+def judge(folder: Path) -> list[dict[str, Any]]:
+    """The goals, from the figures in a folder: RUN/PART.json of each part that was measured."""
+
+    def rows(run: str, part: str) -> list[dict[str, Any]]:
+        return (read_json(folder / run / f"{part}.json") or {"rows": []})["rows"]
+
+    judged = []
+    for goal in prepared.GPU_GOALS:
+        part, bleu, ratio = goal["part"], [], None
+        if part == "training":
+            name, pair = f"2a and {goal['row']}", ("2a", goal["row"])
+            seconds = [row["seconds"] for run in pair for row in rows(run, "training")]
+            bleu = [row["bleu"] for run in pair for row in rows(run, "test")]
+            if len(seconds) == len(bleu) == 2 and seconds[0] > 0:
+                ratio = seconds[1] / seconds[0]
+        else:
+            name = next(r.name for r in prepared.RUNS if part in [each.name for each in r.parts])
+            found = [row for row in rows(name, part) if row["contender"] == goal["row"]]
+            ratio = found[0].get("time_ratio") if found else None
+        state = "not measured yet"
+        if ratio is not None:
+            missed = f"missed by {ratio - goal['limit']:.3f}"
+            state = "reached" if ratio <= goal["limit"] else missed
+            if bleu and bleu[1] < bleu[0]:
+                state = f"missed: BLEU {bleu[1]:.2f} is below {bleu[0]:.2f}"
+        judged.append({**goal, "run": name, "time_ratio": ratio, "state": state})
+    return judged
 
 
 def summarize(log: Path) -> list[str]:
@@ -144,151 +264,57 @@ def summarize(log: Path) -> list[str]:
     return [line for line in lines if line.strip()][-6:]
 
 
+def section(name: str, parts: dict[str, Any]) -> str:
+    """What is known of the parts of a run, in Markdown."""
+    lines = [f"## Run {name}: {find(name).what}"]
+    for part, found in parts.items():
+        lines += ["", f"{part}: {found['status']}, {found['seconds']:.0f} s", "", *found["summary"]]
+    return "\n".join(lines) + "\n"
+
+
 def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
     """report.md and report.json: what is known of each part, and the goals."""
-    from fairseq_plugins.lab.benchmarks import gpu_runs
-
-    report["goals"] = gpu_runs.judge(work)
+    report["goals"] = judge(work)
     if report["machine"]["kind"] != "cuda":
         for goal in report["goals"]:
             goal["state"] = "not measured: a toy size on a CPU"
     write_json(out / "report.json", report)
+    head = "{device}, Python {python}, torch {torch}, commit {commit}\n"
+    lines = table_head(["what", "run", "before", "goal", "moonshot", "ratio", ""])
+    for goal in report["goals"]:
+        ratios = [goal.get(name) for name in ("before", "limit", "moonshot", "time_ratio")]
+        cells = ["-" if ratio is None else f"{ratio:.3g}" for ratio in ratios]
+        place = f"{goal['run']}, {goal['part']}"
+        lines.append(table_line([goal["what"], place, *cells, goal["state"]]))
     with written_whole(out / "report.md") as file:
-        file.write("{device}, Python {python}, torch {torch}, commit {commit}\n".format(
-            **report["machine"]
-        ))  # fmt: skip
+        file.write(head.format(**report["machine"]))
         for name, parts in report["runs"].items():
-            file.write(f"\n## Run {name}: {gpu_runs.find(name).what}\n")
-            for part, found in parts.items():
-                file.write(f"\n{part}: {found['status']}, {found['seconds']:.0f} s\n\n")
-                file.write("\n".join(found["summary"]) + "\n")
-        file.write("\n## Goals\n\n")
-        head = table_head(["what", "run", "before", "goal", "moonshot", "ratio", ""])
-        lines = [
-            table_line(
-                [
-                    goal["what"],
-                    f"{goal['run']}, {goal['part']}",
-                    *(
-                        "-" if goal[name] is None else f"{goal[name]:.3g}"
-                        for name in ("before", "limit", "moonshot", "time_ratio")
-                    ),
-                    goal["state"],
-                ]
-            )
-            for goal in report["goals"]
-        ]
-        file.write("\n".join([*head, *lines]) + "\n")
+            file.write("\n" + section(name, parts))
+        file.write("\n## Goals\n\n" + "\n".join(lines) + "\n")
 
 
-def choose(asked: Any, report: dict[str, Any], places: dict[str, Any], commit: str) -> Any:
-    """The run that is asked for, or the first with a part that can run and is not over."""
-    from fairseq_plugins.lab.benchmarks import gpu_runs
-
-    if asked:
-        return gpu_runs.find(asked)
-    unfinished = []
-    for run in gpu_runs.RUNS:
-        done = report["runs"].get(run.name, {})
-        for part in run.parts:
-            if obstacle(part, places, done, commit):
-                continue
-            if not is_over(part, done.get(part.name), commit):
-                return run
-            if not kept(done[part.name], commit):
-                unfinished.append(f"{run.name} ({part.name}: {done[part.name]['status']})")
-    if unfinished:
-        raise ConfigurationError(
-            f"no run is left, but these did not finish: {', '.join(unfinished)}: repeat with --run"
-        )
-    raise ConfigurationError("all runs are finished: repeat one with --run")
+# ---- the command
 
 
-def obstacle(part: Any, places: dict[str, Any], done: dict[str, Any], commit: str) -> str:
-    """Why a part cannot run, or nothing.
-
-    Args:
-        part: the part.
-        places: the prepared folders.
-        done: what is known of the parts of the run.
-        commit: the one that runs.
-    """
-    from fairseq_plugins.lab.benchmarks import machine
-
-    missing = [f"--{name.lower()} DIR" for name in part.needs if not places[name]]
-    if missing:
-        return f"needs {' and '.join(missing)}"
-    if part.after and not kept(done.get(part.after), commit):
-        return f"{part.after} is not finished"
-    if part.words.startswith("pytest"):
-        modules = ("pytest", "pytest_timeout", "xdist")
-        if not (machine.ROOT / "tests").is_dir() or not all(map(importlib.util.find_spec, modules)):
-            return "needs a checkout, pytest, pytest-timeout and pytest-xdist"
-    return ""
-
-
-def is_unfinished(words: Sequence[str]) -> bool:
-    """Whether the time of a table, by --minutes, was up before its last run."""
-    if words[0] != "reproduce":
-        return False
-    results = Path(words[words.index("--out") + 1]) / "results.json"
-    return bool((read_json(results) or {}).get("unfinished"))
-
-
-def kept(before: Any, commit: str) -> bool:
-    return bool(before) and before["status"] == FINISHED and before["commit"] == commit
-
-
-def is_over(part: Any, before: Any, commit: str) -> bool:
-    """Whether a part finished, failed or was too slow, so that it is repeated only if asked."""
-    if not before or before["commit"] != commit:
-        return False
-    status = before["status"]
-    return status.startswith((FINISHED, "failed")) or (status == STOPPED and not part.resumes)
-
-
-def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
-    """A row with what a training or a test measured, which have no --json."""
-    from fairseq_plugins.lab.reproduction.training_log import log_of
-
-    if words[0] == "train":
-        folder = Path(words[words.index("--save-dir") + 1])
-        text = (folder / "train.log").read_text(encoding="utf-8", errors="replace")
-        # of fairseq: all seconds up to the update, also of earlier starts
-        seconds = float(re.findall(r"\bwall[ =]([\d.]+(?:e\+\d+)?)", text)[-1])
-        figure = f"{log_of(folder).updates} updates in {seconds:.0f} s"
-        return [{"contender": words[1], "seconds": seconds, "figure": figure}]
-    written = Path(words[2]).glob("evaluation/*/scores.json")
-    scores = (read_json(max(written, key=lambda path: path.stat().st_mtime)) or {})["scores"]
-    bleu = scores["BLEU"]["score"]
-    return [{"contender": "test", "bleu": bleu, "figure": f"BLEU {bleu:.2f}"}]
-
-
-def short_table(name: str, parts: dict[str, Any]) -> list[str]:
-    """A line for each figure of a run."""
-    lines = table_head([f"run {name}", "s", "what", "ratio", "ms", ""])
-    for part, found in parts.items():
-        rows = (found["figures"] or {}).get("rows", [])
-        told = found["status"] if rows else "; ".join([found["status"], *found["summary"][-4:]])
-        lines.append(table_line([part, f"{found['seconds']:.0f}", "", "", "", told]))
-        for row in rows:
-            ratio, took = row.get("time_ratio"), row.get("median_seconds")
-            told = str(row.get("figure") or row.get("problem") or "")
-            if row.get("recordings") is not None:
-                told = f"{row['recordings']} recordings; {told}"
-            lines.append(
-                table_line(
-                    [
-                        "",
-                        "",
-                        str(row.get("contender", ""))[:90],
-                        "" if ratio is None else f"{ratio:.3f}",
-                        "" if took is None else f"{took * 1000:.3f}",
-                        told[:150],
-                    ]
-                )
-            )
-    return lines
+def run_part(
+    part: Part, folder: Path, words: list[str], seconds: float, processes: Processes
+) -> tuple[str, Any]:
+    """Run a part in its folder; returns how it ended, and its figures, if there are any."""
+    figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
+    if words[0] != "benchmark" or not part.resumes:
+        figures.unlink(missing_ok=True)
+    if words[0] == "benchmark":
+        words += ["--json", str(figures)]
+    status = processes.run(words, log, seconds, part.triton)
+    if status == FINISHED and words[0] == "reproduce":
+        table = read_json(Path(words[words.index("--out") + 1]) / "results.json") or {}
+        status = STOPPED if table.get("unfinished") else FINISHED  # by its --minutes
+    if status == FINISHED and words[0] in ("train", "evaluate"):
+        try:
+            write_json(figures, {"rows": figures_of(words)})
+        except (OSError, LookupError, ValueError):  # missing, damaged or without them
+            status = "failed: no figures"
+    return status, read_json(figures)
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -298,26 +324,20 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("data", type=Path, nargs="?", metavar="DATA", help="the prepared folder")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the report goes")
-    parser.add_argument(
-        "--work", type=Path, metavar="DIR", help="where the parts work (default: --out)"
-    )
-    parser.add_argument("--list", action="store_true", help="show the runs and their parts")
-    parser.add_argument("--run", metavar="N", help="default: the next unfinished run")
-    parser.add_argument(
-        "--part", action="append", default=[], metavar="NAME",
-        help="only this part of the run, also if it is finished; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--minutes", type=at_least(0.1, float), default=8.0, metavar="M",
-        help="stop after this many minutes, plus up to one to save (default: 8)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--summaries", type=Path, metavar="DIR", help="prepared documents and summaries, for run 5"
-    )
-    parser.add_argument("--multi30k", type=Path, metavar="DIR", help="prepared, for run 4f")
-    parser.add_argument("--toy", action="store_true", help="try the runs at a toy size on a CPU")
+    add = parser.add_argument
+    add("data", type=Path, nargs="?", metavar="DATA", help="the prepared folder")
+    add("--out", type=Path, metavar="DIR", help="where the report goes")
+    add("--work", type=Path, metavar="DIR", help="where the parts work (default: --out)")
+    add("--list", action="store_true", help="show the runs and their parts")
+    add("--run", metavar="N", help="default: the next unfinished run")
+    only = "only this part of the run, also if it is finished; repeatable"
+    add("--part", action="append", default=[], metavar="NAME", help=only)
+    minutes = "stop after this many minutes, plus up to one to save (default: 8)"
+    add("--minutes", type=at_least(0.1, float), default=8.0, metavar="M", help=minutes)
+    documents = "prepared documents and summaries, for run 5"
+    add("--summaries", type=Path, metavar="DIR", help=documents)
+    add("--multi30k", type=Path, metavar="DIR", help="prepared, for run 4f")
+    add("--toy", action="store_true", help="try the runs at a toy size on a CPU")
     args = parser.parse_args(argv)
     if not args.list and (args.data is None or args.out is None):
         parser.error("give DATA and --out, or --list")
@@ -326,15 +346,14 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
-    needs_fairseq("gpu-report")
-    from fairseq_plugins.lab.benchmarks import gpu_runs
-
     if args.list:
-        for run in gpu_runs.RUNS:
+        for run in prepared.RUNS:
             print(f"{run.name:3} {run.what}")
             for part in run.parts:
                 print(f"      {part.name:18} {part.seconds:4.0f} s  {part.words}")
         return 0
+    needs_fairseq("gpu-report")
+    from fairseq_plugins.evaluate.translation import Translations
     from fairseq_plugins.training import planning
 
     # so that asking for a GPU does not begin to use it, after which processes cannot fork
@@ -342,11 +361,8 @@ def main(argv: Sequence[str]) -> int:
     end = time.monotonic() + 60 * args.minutes
     planning.check_data(args.data)
     work = (args.work or args.out).resolve()
-    places = {
-        gpu_runs.DATA: args.data.resolve(),
-        gpu_runs.SUMMARIES: args.summaries and args.summaries.resolve(),
-        gpu_runs.MULTI30K: args.multi30k and args.multi30k.resolve(),
-    }
+    given = {"DATA": args.data, "SUMMARIES": args.summaries, "MULTI30K": args.multi30k}
+    places: dict[str, Any] = {name: path and path.resolve() for name, path in given.items()}
     work.mkdir(parents=True, exist_ok=True)
     with alone_in(args.out, "report"):
         report = read_json(args.out / "report.json") or {"runs": {}}
@@ -355,78 +371,57 @@ def main(argv: Sequence[str]) -> int:
         if report.get("machine", here)["device"] != here["device"]:
             device = report["machine"]["device"]
             raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
-        report["machine"] = here
-        commit = here["commit"]
-        run = choose(args.run, report, places, commit)
-        names = [part.name for part in run.parts]
+        report["machine"], commit = here, here["commit"]
+        run, parts = choose(args.run, report, places, commit)
         for name in args.part:
+            names = [part.name for part in run.parts]
             if name not in names:
                 raise ConfigurationError(
                     f"--part {name} is not in run {run.name}: give one of {', '.join(names)}"
                 )
+        if args.part:
+            parts = [part for part in run.parts if part.name in args.part]
         if run.tests:
-            check_text(args.data)
+            Translations(args.data, "test")  # has the text that a test is scored with
         print(f"run {run.name}: {run.what}", flush=True)
         folder = work / run.name
         folder.mkdir(exist_ok=True)
+        places.update(WORK=folder, ROOT=ROOT)
         done = report["runs"].setdefault(run.name, {})
-        first = None
-        for part in run.parts:
-            before = done.get(part.name)
-            if args.part:
-                skipped = part.name not in args.part
-            else:
-                skipped = kept(before, commit) if args.run else is_over(part, before, commit)
-            if skipped:
-                continue
+        started = False
+        for part in parts:
             left = end - time.monotonic()
-            reason = obstacle(part, places, done, commit)
-            reason = reason or (NO_TIME if left < LEAST else "")
-            if reason:
-                print(f"{part.name}: {reason}", flush=True)
-                empty = {"seconds": 0.0, "figures": None, "summary": [], "commit": commit}
-                done.setdefault(part.name, {"status": reason, **empty})
-                continue
-            words = part.command({**places, gpu_runs.WORK: folder}, args.toy)
-            figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
-            # forget results of an earlier model or commit
-            for later in run.parts:
-                if later.after == part.name:
+            status = obstacle(part, places, done, commit) or (NO_TIME if left < LEAST else "")
+            figures, log, begin, words = None, folder / f"{part.name}.log", time.monotonic(), None
+            if not status:
+                # forget results of an earlier model or commit
+                for later in (each for each in run.parts if each.after == part.name):
                     done.pop(later.name, None)
                     (folder / f"{later.name}.json").unlink(missing_ok=True)
-            if words[0] != "benchmark" or not part.resumes:
-                figures.unlink(missing_ok=True)
-            if words[0] == "benchmark":
-                words += ["--json", str(figures)]
-            first = first or part
-            begin = time.monotonic()
-            status = processes.run(words, log, min(part.seconds, left), part.triton)
-            if status == FINISHED and is_unfinished(words):
-                status = STOPPED
-            if status == STOPPED and left < part.seconds and part is not first:
-                status = NO_TIME  # it is the next one
-            if status == FINISHED and words[0] in ("train", "evaluate"):
-                try:
-                    rows = figures_of(words)
-                except (OSError, LookupError, ValueError):  # missing, damaged or without them
-                    status = "failed: no figures"
-                else:
-                    write_json(figures, {"rows": rows})
+                words = part.command(places, args.toy)
+                limit = min(part.seconds, left)
+                status, figures = run_part(part, folder, words, limit, processes)
+                if status == STOPPED and left < part.seconds and started:
+                    status = NO_TIME  # it is the next one
+                started = True
+            elif part.name in done:
+                continue
+            ran = words is not None and log.is_file()
+            shown = log.read_text(encoding="utf-8", errors="replace") if ran else ""
             done[part.name] = {
                 "status": status,
                 "seconds": time.monotonic() - begin,
                 "command": words,
                 "commit": commit,
-                "figures": read_json(figures),
-                "summary": summarize(log),
-                "log": log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:],
+                "figures": figures,
+                "summary": summarize(log) if ran else [],
+                "log": shown.splitlines()[-LINES:],
             }
             print(f"{part.name}: {status}, {done[part.name]['seconds']:.0f} s", flush=True)
             write_report(args.out, work, report)
             if status == INTERRUPTED:
                 raise KeyboardInterrupt
-        write_report(args.out, work, report)
-    print("\n" + "\n".join(short_table(run.name, done)))
+    print("\n" + section(run.name, done))
     print(f"written: {args.out / 'report.md'} {args.out / 'report.json'}")
     return int(any(found["status"].startswith("failed") for found in done.values()))
 

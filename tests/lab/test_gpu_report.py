@@ -1,20 +1,105 @@
-"""`lab.gpu_report`: prepared runs within their time, what is kept, and what the report says."""
+"""`lab.gpu_report`: prepared runs can be asked for, keep to their time, and are reported."""
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
+from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab import gpu_report
-from fairseq_plugins.lab.benchmarks import gpu_runs
+from fairseq_plugins.lab.benchmarks import contenders, prepared
+from fairseq_plugins.lab.commands import benchmark, reproduce
+from fairseq_plugins.lab.reproduction.request import choose_rows, refuse_fixed
+from fairseq_plugins.lab.reproduction.tables import TABLES
 from tests.conftest import ROOT
+from tests.lab.benchmarks.running import measure
 
 HERE = {"device": "a GPU", "kind": "cuda", "python": "3", "torch": "2", "commit": "1234567"}
-PARTS = [part.name for part in gpu_runs.find("1").parts]
+PARTS = [(run, part) for run in prepared.RUNS for part in run.parts]
+NAMES = [f"{run.name}-{part.name}" for run, part in PARTS]
+FIRST = [part.name for part in gpu_report.find("1").parts]
+
+
+@pytest.fixture
+def places(toy_data, tmp_path):
+    return {**dict.fromkeys(prepared.FOLDERS, toy_data.bin), "WORK": tmp_path, "ROOT": ROOT}
+
+
+@pytest.mark.parametrize("toy", [False, True])
+@pytest.mark.parametrize("run, part", PARTS, ids=NAMES)
+def test_every_part_can_be_asked_for(places, run, part, toy):
+    name, *words = part.command(places, toy)
+    assert not set(words) & set(places), "a place that is not filled"
+    if name == "benchmark":
+        parser = argparse.ArgumentParser()
+        benchmark.find(words[0])[1](parser)
+        args = parser.parse_args(words[1:])
+        assert (args.cpu and args.dtype == "fp32") == toy
+    elif name == "train":
+        request = train.read_request(words)
+        assert request.cpu == toy and "--cuda-graphs" in request.words
+    elif name == "evaluate":
+        assert evaluate.read_arguments(words).cpu == toy
+    elif name == "reproduce":
+        args = reproduce.read_arguments(words)
+        assert args.cpu == toy and choose_rows(TABLES[args.table], args.rows)
+        refuse_fixed(TABLES[args.table], args.words, "the options after --")
+    else:
+        assert name == "pytest" and ("--collect-only" in words) == toy
+
+
+@pytest.mark.parametrize("run", prepared.RUNS, ids=lambda run: run.name)
+def test_the_limits_of_a_run_fit_into_its_minutes(run):
+    assert sum(part.seconds for part in run.parts) <= 8 * 60
+
+
+def test_every_contender_can_be_built():
+    """Architectures and options are those of fairseq-train and of this package."""
+    models = {
+        (re.sub(" --(plain|recorded)", "", words), part.options)
+        for _, part in PARTS
+        for words in part.contenders
+        if "layer" not in part.words.split()
+    }
+    for words, options in models:
+        cfg = contenders.configure(words, options, "none", "fp32", True)
+        assert bool(cfg.model.cuda_graphs) == ("--cuda-graphs" in words)
+
+
+def test_every_goal_has_its_contender(tmp_path):
+    parts = {part.name: part for _, part in PARTS}
+    for goal in prepared.GPU_GOALS[:-1]:
+        assert goal["row"] in parts[goal["part"]].contenders[1:]
+    trained = [run.name for run, part in PARTS if part.name == "training"]
+    assert prepared.GPU_GOALS[-1]["row"] in trained
+    assert {row["state"] for row in gpu_report.judge(tmp_path)} == {"not measured yet"}
+    goal = prepared.GPU_GOALS[0]
+    for ratio, state in ((goal["limit"], "reached"), (goal["limit"] + 0.25, "missed by 0.250")):
+        (tmp_path / "1").mkdir(exist_ok=True)
+        rows = [{"contender": "first", "time_ratio": 1}]
+        rows.append({"contender": goal["row"], "time_ratio": ratio})
+        (tmp_path / "1" / f"{goal['part']}.json").write_text(json.dumps({"rows": rows}))
+        assert gpu_report.judge(tmp_path)[0]["state"] == state
+
+
+@pytest.mark.parametrize("name", ["launch", "epoch", "baseline"])
+def test_the_toy_of_each_kind(places, tmp_path, name):
+    (part,) = (part for _, part in PARTS if part.name == name)
+    found = measure(tmp_path, *part.command(places, True)[1:])
+    assert len(found["rows"]) >= len(part.contenders) > 0 or name == "launch"
+    for row in found["rows"]:
+        assert "problem" not in row and ("median_seconds" in row or "figure" in row), row
+    asked = [row["recordings"] for row in found["rows"] if "--cuda-graphs" in row["contender"]]
+    assert asked == [0] * sum("--cuda-graphs" in words for words in part.contenders)
+
+
+# ---- the report
 
 
 @pytest.fixture
@@ -47,7 +132,7 @@ def report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_report.Processes, "run", run)
     monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(again.here))
-    monkeypatch.setattr(gpu_report, "check_text", lambda data: None)
+    monkeypatch.setattr("fairseq_plugins.evaluate.translation.Translations", lambda *given: None)
     again.run, again.out = staticmethod(start), out
     return again
 
@@ -55,24 +140,23 @@ def report(tmp_path, monkeypatch):
 def test_the_runs_are_listed(capsys):
     assert gpu_report.main(["--list"]) == 0
     listed = capsys.readouterr().out
-    for run in gpu_runs.RUNS:
+    for run in prepared.RUNS:
         assert f"{run.name:3} {run.what}\n" in listed
         assert all(f" {part.name} " in listed for part in run.parts)
 
 
 def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys):
     status, started = report.run()
-    assert status == 0 and list(started) == PARTS
+    assert status == 0 and list(started) == FIRST
     assert str(report.out / "1" / "launch.json") in started["launch"]
     text = (report.out / "report.md").read_text()
-    assert "## Run 1: " in text and "| the table of flash |" in text and "noise" not in text
+    assert "## Run 1: " in text and "| the table of equal_ftc |" in text and "noise" not in text
     assert "not measured yet" in text
     written = json.loads((report.out / "report.json").read_text())
-    assert written["machine"] == HERE and list(written["runs"]["1"]) == PARTS
+    assert written["machine"] == HERE and list(written["runs"]["1"]) == FIRST
     found = written["runs"]["1"]["step_4096"]
     assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
-    # a short table comes last
-    assert "| first | 1.000 | 62.500 |" in capsys.readouterr().out.split("\n\n")[-1]
+    assert "| the table of step_512 |" in capsys.readouterr().out  # of this run
     assert list(report.run()[1]) == ["epoch", "profile", "profile_32768"]
 
 
@@ -84,22 +168,22 @@ def test_a_toy_size_reaches_no_goal(report):
 
 
 def test_what_failed_is_told_and_repeated_and_what_passed_is_kept(report):
-    report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
+    report.status = {"equal_ftc": "failed with exit status 1", "step_512": gpu_report.STOPPED}
     status, started = report.run()
-    assert status == 1 and list(started) == PARTS
-    assert "flash: failed with exit status 1" in (report.out / "report.md").read_text()
+    assert status == 1 and list(started) == FIRST
+    assert "equal_ftc: failed with exit status 1" in (report.out / "report.md").read_text()
     report.status = {}
     status, started = report.run("--run", "1")
-    assert status == 0 and list(started) == ["flash", "step_512"]
+    assert status == 0 and list(started) == ["equal_ftc", "step_512"]
     assert list(report.run("--run", "1", "--part", "launch")[1]) == ["launch"]
     # those of another commit say nothing of this one
     report.here["commit"] = "7654321"
-    assert list(report.run()[1]) == PARTS
+    assert list(report.run()[1]) == FIRST
 
 
 def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_path, capsys):
     """Nor does one that is too slow, or cannot run. Trainings that were stopped go on first."""
-    report.status = {"flash": "failed with exit status 1", "step_512": gpu_report.STOPPED}
+    report.status = {"equal_ftc": "failed with exit status 1", "step_512": gpu_report.STOPPED}
     assert report.run()[0] == 1
     assert list(report.run()[1]) == ["epoch", "profile", "profile_32768"]
     report.status["short"] = gpu_report.STOPPED
@@ -107,20 +191,20 @@ def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_pat
     report.status = {"tests": "failed with exit status 1"}
     made = []
     with pytest.raises(ConfigurationError) as error:
-        for _ in gpu_runs.RUNS:
+        for _ in prepared.RUNS:
             made.append(list(report.run()[1]))
     ran = [name for parts in made for name in parts]
     assert "mscffn" in ran and "table3" in ran and "few_pairs" in ran and ran.count("tests") == 1
     assert "multi30k" not in ran and "generation" in ran and "step_documents" not in ran
     assert str(error.value) == (
-        "no run is left, but these did not finish: 1 (flash: failed with exit status 1), "
+        "no run is left, but these did not finish: 1 (equal_ftc: failed with exit status 1), "
         "1 (step_512: stopped: its time was up), 3t (tests: failed with exit status 1): "
         "repeat with --run"
     )
     # what can run from now on, or did not run with this commit, comes next
     assert list(report.run("--summaries", str(tmp_path))[1]) == ["step_documents"]
     report.here["commit"] = "7654321"
-    assert "flash" in report.run()[1]
+    assert "equal_ftc" in report.run()[1]
 
 
 def test_a_test_waits_for_the_whole_training(report):
@@ -211,11 +295,11 @@ def test_a_table_whose_time_was_up_is_not_finished(report, tmp_path):
 
 
 def test_an_interrupted_part_is_in_the_report(report):
-    report.status = {"flash": gpu_report.INTERRUPTED}
+    report.status = {"equal_ftc": gpu_report.INTERRUPTED}
     with pytest.raises(KeyboardInterrupt):
         report.run()
     written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
-    assert written["flash"]["status"] == "interrupted" and "step_4096" not in written
+    assert written["equal_ftc"]["status"] == "interrupted" and "step_4096" not in written
 
 
 def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
@@ -229,13 +313,13 @@ def test_a_part_gets_no_more_than_is_left(report, monkeypatch):
 
 
 def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report):
-    report.status = dict.fromkeys(("launch", "flash"), gpu_report.STOPPED)
+    report.status = dict.fromkeys(("launch", "equal_ftc"), gpu_report.STOPPED)
     report.run("--minutes", "0.4")
     written = json.loads((report.out / "report.json").read_text())["runs"]["1"]
-    assert written["flash"]["status"] == "no time was left"
+    assert written["equal_ftc"]["status"] == "no time was left"
     # the first one had all the time there is
-    assert list(report.run("--minutes", "0.4")[1]) == ["flash"]
-    assert "flash" not in report.run("--minutes", "0.4")[1]
+    assert list(report.run("--minutes", "0.4")[1]) == ["equal_ftc"]
+    assert "equal_ftc" not in report.run("--minutes", "0.4")[1]
 
 
 def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
@@ -251,8 +335,8 @@ def test_what_cannot_run_says_what_it_needs(report, tmp_path, capsys):
     [
         (["--run", "9"], "--run 9 is unknown: give one of 1, 1b, 2, 2a, "),
         (
-            ["--run", "2a", "--part", "flash"],
-            "--part flash is not in run 2a: give one of training, test",
+            ["--run", "2a", "--part", "equal_ftc"],
+            "--part equal_ftc is not in run 2a: give one of training, test",
         ),
     ],
 )

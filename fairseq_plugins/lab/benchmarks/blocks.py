@@ -9,7 +9,6 @@ room is named. To use other sizes, change `BLOCKS` in `modules/kernels/`.
 """
 
 import argparse
-import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from torch import Tensor
 
 from fairseq_plugins.arguments import add_number
 
-from . import machine, plots, results, timing
+from . import harness, plots
+from .harness import Report, Row
 
 Change = tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
 
@@ -42,55 +42,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel", action="append", choices=KERNELS, help="only this one; repeatable"
     )
     add_number(parser, "--part", "an Nth of the tokens of the goals", 1)
-    timing.add_arguments(parser, rounds=15)
-    machine.add_arguments(parser)
+    harness.add_arguments(parser, rounds=15)
 
 
-def run(args: argparse.Namespace) -> results.Report:
+def run(args: argparse.Namespace) -> Report:
     """Time all candidates of each kernel in turn.
 
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    device = machine.choose_device(args)
-    rows: list[dict[str, Any]] = []
+    device = harness.choose_device(args)
+    rows: list[Row] = []
     for name in args.kernel or KERNELS:
         torch.manual_seed(1)
-        kernel = KERNELS[name](device, machine.DTYPES[args.dtype], args.part)
-        works, names = [], []
+        kernel = KERNELS[name](device, harness.DTYPES[args.dtype], args.part)
+        works = {}
         for label, change in kernel.candidates:
             work = partial(_changed, change, kernel.work)
             try:
                 work(None)
             except Exception as error:  # whatever the compiler or the driver raises
-                lines = str(error).strip().splitlines() or [""]
-                rows.append(
-                    {**NOT_MEASURED, "contender": f"{name} {label}", "problem": lines[-1][:80]}
-                )
+                reason = harness.one_line(error, -1)[:80]
+                rows.append({"contender": f"{name} {label}", "problem": reason})
                 continue
-            works.append(work)
-            names.append(f"{name} {label}")
-        times = timing.interleave(
-            works, [None], args.rounds, args.warmup, device, name, args.clock, queued=True
+            works[f"{name} {label}"] = work
+        found = harness.compare(
+            list(works), list(works.values()), [None], args, device, name, lambda _: False, True
         )
-        for row, own in zip(timing.comparison(names, times, [None] * len(names)), times):
-            rows.append({**row, "microseconds": 1e6 * statistics.median(own), "problem": ""})
-    return results.Report(
-        rows,
-        COLUMNS,
-        [f"{args.dtype}, {args.rounds} rounds"],
-        lambda path: plots.bars(path, [row for row in rows if not row["problem"]], "blocks"),
-    )
-
-
-NOT_MEASURED = dict.fromkeys(("time_ratio", "time_ratio_quartiles", "microseconds"))
-COLUMNS = [
-    ("kernel and blocks", results.code("contender")),
-    ("time, ratio", results.number("time_ratio")),
-    ("quartiles", results.quartiles("time_ratio_quartiles")),
-    ("median, us", results.number("microseconds", ".1f")),
-    ("", results.text("problem")),
-]
+        rows += [{**row, "problem": ""} for row in found]
+    columns = [
+        ("kernel and blocks", harness.code("contender")),
+        ("time, ratio", harness.number("time_ratio")),
+        ("quartiles", harness.quartiles("time_ratio_quartiles")),
+        ("median, us", harness.number("median_seconds", ".1f", 1e6)),
+        ("", harness.text("problem")),
+    ]
+    notes = [f"{args.dtype}, {args.rounds} rounds"]
+    measured = [row for row in rows if not row["problem"]]
+    return Report(rows, columns, notes, lambda path: plots.bars(path, measured, "blocks"))
 
 
 def _changed(change: Change, work: Callable[[], Any], _: Any) -> None:
@@ -189,3 +178,4 @@ KERNELS: dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
     "summaries-backward": partial(_summaries, "backward"),
     "residual": _residual,
 }
+COMMANDS = {"blocks": (add_arguments, run)}

@@ -9,19 +9,19 @@
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
 (what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
 --plain takes fairseq's own decoding where the plugin has a faster one, --recorded replays steps as
-CUDA graphs, and --beam N, as the last words, gives a
-folder its own beam. All contenders take the same batches in turn; the first one, not a folder, is
-the baseline. So that models compare which do not end their sentences alike, each batch is searched
-up to the length of its longest reference and not ended before, unless --free-length lets trained
-models end themselves. --bleu translates the whole subset as well; the plot then shows time against
-BLEU.
+CUDA graphs, and --beam N gives a folder its own beam. All contenders take the same batches in turn;
+the first one, not a folder, is the baseline. So that models can be compared that end sentences
+differently, each batch is searched up to the length of its longest reference and not ended before,
+unless --free-length lets trained models end themselves. --bleu translates the whole subset as well;
+the plot then shows time against BLEU.
 """
 
 import argparse
 import contextlib
 import io
+import os
 import shlex
-from argparse import Namespace
+import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,19 @@ from typing import Any
 
 import torch
 
+from fairseq_plugins import cpu
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.serving.search import Options, Source, search
 
-from . import contenders, exports, machine, plots, results, timing
-from .operations import count_flops
+from . import contenders, harness, plots
+from .harness import Report
 
 INT8, PLAIN, RECORDED = "--int8", "--plain", "--recorded"
+BEAM = "--beam"
+KINDS = ("export:", "ctranslate2:")
 SUBSET = "test"  # of the data
 
 
@@ -54,79 +59,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--beam", "hypotheses a sentence", 5)
     add_number(parser, "--batch-size", "sentences", 32)
     add_number(parser, "--batches", "different batches", 4)
-    timing.add_arguments(parser, rounds=3)
     add_flag(parser, "--free-length", "let models end sentences")
     add_flag(parser, "--bleu", "score translations of the subset, too")
-    machine.add_arguments(parser)
+    harness.add_arguments(parser, rounds=3)
 
 
-def run(args: argparse.Namespace) -> results.Report:
+def run(args: argparse.Namespace) -> Report:
     """Time beam search of all contenders; the module's docstring describes the measurement.
 
     Raises:
         ConfigurationError: arguments, checkpoints or data are invalid.
     """
-    device = machine.choose_device(args)
-    if exports.is_folder(args.contender[0]):
+    device = harness.choose_device(args)
+    if is_folder(args.contender[0]):
         raise ConfigurationError(
             f"--contender {args.contender[0]}: the first must be an architecture or a checkpoint"
         )
-    built = [
-        None if exports.is_folder(words) else load(words, args, device) for words in args.contender
-    ]
-    baseline = built[0]
-    assert baseline is not None
-    batches = load_batches(*baseline, args, device)
-    works = [
-        exports.searcher(words, baseline[0], args, batches)
-        if found is None
-        else searcher(*found, args, batches, shlex.split(words))
-        for words, found in zip(args.contender, built)
-    ]
-    numbers = range(len(batches))
-    times = timing.interleave(
-        works, numbers, args.rounds, args.warmup, device, "beam search", args.clock
-    )
-    flops = [
-        None if found is None or INT8 in shlex.split(words) else count_flops(work, numbers)
-        for words, work, found in zip(args.contender, works, built)
-    ]
-    rows = timing.comparison(args.contender, times, flops)
+    built = {words: load(words, args, device) for words in args.contender if not is_folder(words)}
+    first = built[args.contender[0]]
+    batches = load_batches(*first, args, device)
+    works = [searcher_of(words, built, first, args, batches) for words in args.contender]
+    rows = harness.compare(
+        args.contender, works, range(len(batches)), args, device, "beam search",
+        lambda words: words in built and INT8 not in shlex.split(words),
+    )  # fmt: skip
     sentences = sum(batch["nsentences"] for batch in batches) * args.rounds
-    for row, found in zip(rows, built):
+    for row in rows:
         row["speed"] = 1 / row["time_ratio"]
         row["speed_quartiles"] = [1 / value for value in row["time_ratio_quartiles"][::-1]]
         row["sentences_a_second"] = sentences / sum(row["seconds"])
-        if found is not None:
-            row["parameters"] = contenders.count_parameters(found[1])
+        if row["contender"] in built:
+            row["parameters"] = contenders.count_parameters(built[row["contender"]][1])
     if args.bleu:
         for row, scored in zip(rows, scores(args, built, device)):
             row["scores"] = scored
             row["bleu"] = (scored.get(TOKENISED_BLEU) or scored["BLEU"])["score"]
     ends = "models end sentences" if args.free_length else "length of the longest reference"
-    return results.Report(
+    title = f"Beam {args.beam}, batch {args.batch_size}: time"
+    return Report(
         rows,
         [
-            ("contender", results.code("contender")),
-            ("speed, ratio", results.number("speed")),
-            ("quartiles", results.quartiles("speed_quartiles")),
-            ("time, ratio", results.number("time_ratio")),
-            ("operations, ratio", results.number("flop_ratio")),
-            ("time over operations", results.number("ratio_to_flop_limit")),
-            ("sentences a second", results.number("sentences_a_second", ".2f")),
-            *([("tokenised BLEU", results.number("bleu", ".2f"))] if args.bleu else []),
+            ("contender", harness.code("contender")),
+            ("speed, ratio", harness.number("speed")),
+            ("quartiles", harness.quartiles("speed_quartiles")),
+            ("time, ratio", harness.number("time_ratio")),
+            ("operations, ratio", harness.number("flop_ratio")),
+            ("time over operations", harness.number("ratio_to_flop_limit")),
+            ("sentences a second", harness.number("sentences_a_second", ".2f")),
+            *([("tokenised BLEU", harness.number("bleu", ".2f"))] if args.bleu else []),
         ],
         [
             f"{SUBSET}, beam {args.beam}, {len(batches)} batches of at most {args.batch_size} "
             f"sentences x {args.rounds} rounds, {args.dtype}, {ends}; operations of 8-bit products "
             "are not counted"
         ],
-        partial(
-            plots.time_and_bleu if args.bleu else plots.bars,
-            rows=rows,
-            title=f"Beam {args.beam}, batch {args.batch_size}: time",
-        ),
+        partial(plots.time_and_bleu if args.bleu else plots.bars, rows=rows, title=title),
     )
+
+
+def searcher_of(
+    words: str, built: dict[str, Any], first: Any, args: argparse.Namespace, batches: list[Any]
+) -> Callable[[int], Any]:
+    """The function to time of a contender: a folder, or one of the models that were built."""
+    if words in built:
+        task, model = built[words]
+        return searcher(task, model, args, batches, shlex.split(words))
+    return folder_searcher(words, first[0], args, batches)
 
 
 def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[Any, Any]:
@@ -148,8 +146,8 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[An
         rest = shlex.join(own)
         found = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
         task, model = found.task, found.model
-    model = model.to(device, machine.DTYPES[args.dtype]).eval()
-    model.prepare_for_inference_(Namespace(generation=_generation_configuration(args)))
+    model = model.to(device, harness.DTYPES[args.dtype]).eval()
+    model.prepare_for_inference_(argparse.Namespace(generation=_generation_configuration(args)))
     if int8:
         from fairseq_plugins.generation.int8 import quantize
 
@@ -168,7 +166,7 @@ def _from_checkpoint(path: Path, data: Path) -> tuple[Any, Any]:
                 [str(path)], arg_overrides={"data": str(data)}
             )
     except Exception as error:  # torch and fairseq raise many types for unsuitable files
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = harness.one_line(error)
         raise ConfigurationError(f"{path} cannot be loaded: {reason}") from error
     return task, models[0]
 
@@ -215,7 +213,7 @@ def _all_batches(
 
 
 def scores(
-    args: argparse.Namespace, built: list[tuple[Any, Any] | None], device: torch.device
+    args: argparse.Namespace, built: dict[str, Any], device: torch.device
 ) -> list[dict[str, dict[str, Any]]]:
     """BLEU and chrF of each contender on the whole subset; models end their sentences.
 
@@ -224,17 +222,14 @@ def scores(
     """
     from fairseq_plugins.evaluate.translation import Translations
 
-    assert built[0] is not None
-    task, model = built[0]
+    first = built[args.contender[0]]
+    task, model = first
     test = Translations(args.data, SUBSET, task.cfg.target_lang)
     free = argparse.Namespace(**{**vars(args), "free_length": True})
     batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
     figures = []
-    for words, found in zip(args.contender, built):
-        if found is None:
-            search = exports.searcher(words, task, free, batches)
-        else:
-            search = searcher(*found, free, batches, shlex.split(words))
+    for words in args.contender:
+        search = searcher_of(words, built, first, free, batches)
         lines = [""] * test.total
         for number, batch in enumerate(batches):
             for index, result in zip(batch["id"].tolist(), search(number)):
@@ -291,3 +286,124 @@ def searcher(
         return task.inference_step(generator, [model], batches[number])
 
     return search
+
+
+# ---- exported folders
+
+
+def is_folder(words: str) -> bool:
+    """Whether a contender is an exported folder."""
+    return words.startswith(KINDS)
+
+
+def write_untrained(contender: str, words: str, data: Path) -> None:
+    """Write the folder of a contender, or replace it: 8 bits, with random weights.
+
+    Args:
+        contender: `export:DIR` or `ctranslate2:DIR`.
+        words: an architecture and its options.
+        data: the prepared folder, which has the dictionaries.
+
+    Raises:
+        ConfigurationError: a package is missing, the model cannot be exported, or the folder holds
+            checkpoints.
+    """
+    from fairseq_plugins.export import ctranslate2
+    from fairseq_plugins.export import folder as files
+
+    kind, folder = contender.split(":", 1)
+    out = Path(folder)
+    if any(out.glob("*.pt")):
+        raise ConfigurationError(f"{out} holds checkpoints, which are kept: choose another --out")
+    found = contenders.build_on_data(words, "", data, "fp32", True)
+    task, model = found.task, found.model.eval()
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    if kind == "ctranslate2":
+        ctranslate2.write_ctranslate2(model, task, out, int8=True)
+        return
+    files.write_graphs(model, task, out)
+    files.quantize_graphs(out)
+    files.write_dictionaries(task, out)
+    files.write_config(model, task, out, {"int8": True}, "random weights")
+
+
+def folder_searcher(
+    words: str, task: Any, args: argparse.Namespace, batches: list[dict[str, Any]]
+) -> Callable[[int], Any]:
+    """Return the function to time, which runs beam search on the batch of a given number.
+
+    Output lengths are those of the other contenders.
+
+    Args:
+        words: the contender.
+        task: the baseline's task; its dictionaries convert indices to words.
+        args: the arguments of `generate`.
+        batches: fairseq's batches.
+
+    Raises:
+        ConfigurationError: the folder cannot be read, or a package is missing.
+    """
+    kind, folder = words.split(":", 1)
+    folder, *options = shlex.split(folder)
+    if len(options) == 2 and options[0] == BEAM and options[1].isdecimal() and int(options[1]):
+        args = argparse.Namespace(**{**vars(args), "beam": int(options[1])})
+    elif options:
+        raise ConfigurationError(f"`{words}`: the only option is {BEAM} N")
+    pad = task.source_dictionary.pad()
+    tokens = [batch["net_input"]["src_tokens"].tolist() for batch in batches]
+    sources = [[[token for token in row if token != pad] for row in rows] for rows in tokens]
+    lengths = [batch["target"].size(1) for batch in batches]
+    if kind == "export":
+        return _search_export(Export(Path(folder), args.threads), args, sources, lengths)
+    return _search_ctranslate2(folder, task, args, sources, lengths)
+
+
+def _search_export(
+    export: Export, args: argparse.Namespace, sources: list[list[list[int]]], lengths: list[int]
+) -> Callable[[int], Any]:
+    def run(number: int) -> Any:
+        words = max(1, lengths[number] - 1)  # without the end symbol
+        limit = min(200, export.max_output) if args.free_length else words
+        options = Options(beam=args.beam, min_len=1 if args.free_length else words)
+        return search(export, [Source(tokens, limit) for tokens in sources[number]], options)
+
+    return run
+
+
+def _search_ctranslate2(
+    folder: str,
+    task: Any,
+    args: argparse.Namespace,
+    sources: list[list[list[int]]],
+    lengths: list[int],
+) -> Callable[[int], Any]:
+    if cpu.overflows_in_8_bits():
+        # on AMD's processors CTranslate2 takes oneDNN, whose sums of 8-bit products overflow here
+        os.environ.setdefault("CT2_USE_MKL", "1")
+    try:
+        import ctranslate2
+    except ImportError:
+        raise ConfigurationError(
+            f"`ctranslate2:{folder}` needs ctranslate2: pip install ctranslate2"
+        ) from None
+    try:
+        translator = ctranslate2.Translator(folder, intra_threads=args.threads, inter_threads=1)
+    except RuntimeError as error:
+        raise ConfigurationError(f"`ctranslate2:{folder}`: {error}") from None
+    symbols = task.source_dictionary.symbols
+    # CTranslate2 adds the end symbol itself
+    lines = [[[symbols[token] for token in row[:-1]] for row in batch] for batch in sources]
+
+    def run(number: int) -> Any:
+        limits = {"max_decoding_length": 200}
+        if not args.free_length:
+            limits = dict.fromkeys(("max_decoding_length", "min_decoding_length"), lengths[number])
+        return translator.translate_batch(
+            lines[number], beam_size=args.beam, max_batch_size=0, **limits
+        )
+
+    return run
+
+
+COMMANDS = {"generate": (add_arguments, run)}

@@ -21,7 +21,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 
-from . import timing, workloads
+from . import harness, workloads
 
 # the first use of an optimizer imports the compiler in newer releases of torch
 PRELOAD = ["torch._dynamo", "fairseq.trainer", "fairseq_plugins.lab.benchmarks.workloads"]
@@ -34,17 +34,17 @@ class Peak(NamedTuple):
     """Memory of one run, in bytes; None for what was not measured.
 
     Args:
-        resident: growth of the process during the run (on a GPU: of torch's allocations).
-        allocated: growth of torch's allocations during the run.
-        kept: memory that forward keeps for backward; None without a backward pass.
+        peak_bytes: growth of the process during the run (on a GPU: of torch's allocations).
+        allocated_bytes: growth of torch's allocations during the run.
+        kept_bytes: memory that forward keeps for backward; None without a backward pass.
         parameters: number of parameters.
         seconds: duration of the run in that process.
         problem: why there is no figure; otherwise "".
     """
 
-    resident: int | None = None
-    allocated: int | None = None
-    kept: int | None = None
+    peak_bytes: int | None = None
+    allocated_bytes: int | None = None
+    kept_bytes: int | None = None
     parameters: int | None = None
     seconds: float | None = None
     problem: str = ""
@@ -65,8 +65,8 @@ def measure(
         limit: bytes that the run may use. Exceeding the limit is not an error: `Peak.problem` says
             "does not fit".
         patience: seconds until the process is stopped; on a GPU nothing is.
-        clock: the clock of `Peak.seconds`, see `timing.seconds`.
-        details: also measure `allocated` and `kept`, in two further runs.
+        clock: the clock of `Peak.seconds`, see `harness.seconds`.
+        details: also measure `allocated_bytes` and `kept_bytes`, in two further runs.
 
     Raises:
         ConfigurationError: the contender cannot be built.
@@ -75,23 +75,26 @@ def measure(
         answer = _answer(words, setting, limit, clock, details)
         torch.cuda.set_per_process_memory_fraction(1.0)
         torch.cuda.empty_cache()
-        if "mistake" in answer:
-            raise ConfigurationError(answer["mistake"])
-        return Peak(**answer)
+    else:
+        answer = _answer_of_a_process(patience, words, setting, limit, clock, details)
+    if isinstance(answer, ConfigurationError):
+        raise answer
+    return answer
+
+
+def _answer_of_a_process(patience: float, *given: Any) -> Peak | ConfigurationError:
     # a server process imports these modules once; each measuring process is a fork of the server
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_child, args=(theirs, words, setting, limit, clock, details), daemon=True
-    )
+    process = context.Process(target=_child, args=(theirs, *given), daemon=True)
     process.start()
     theirs.close()
     try:
         if not ours.poll(patience):
             process.terminate()
             return Peak(problem=f"not finished in {patience:.0f} s")
-        answer = ours.recv()
+        return ours.recv()
     except EOFError:
         process.join()
         return Peak(problem=f"the process was killed ({process.exitcode}), probably for memory")
@@ -101,38 +104,32 @@ def measure(
     finally:
         process.join()
         ours.close()
-    if "mistake" in answer:
-        raise ConfigurationError(answer["mistake"])
-    return Peak(**answer)
 
 
-def _child(
-    pipe: Any, words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
-) -> None:
+def _child(pipe: Any, *given: Any) -> None:
     with open(os.devnull, "w") as nowhere:  # the pipe reports errors
         os.dup2(nowhere.fileno(), 2)
-    pipe.send(_answer(words, setting, limit, clock, details))
+    pipe.send(_answer(*given))
     pipe.close()
 
 
 def _answer(
     words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
-) -> dict[str, Any]:
-    """The fields of a `Peak`, or the "mistake" of the words."""
+) -> Peak | ConfigurationError:
+    """The peak, or what is wrong with the words."""
     try:
         return _measure_here(words, setting, limit, clock, details)
     except ConfigurationError as error:
-        return {"mistake": str(error)}
+        return error
     except Exception as error:
         if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
-            return {"problem": f"does not fit in {limit / GIB:.3g} GiB"}
-        reason = (str(error).splitlines() or [""])[0]
-        return {"problem": f"failed: {type(error).__name__}: {reason}"}
+            return Peak(problem=f"does not fit in {limit / GIB:.3g} GiB")
+        return Peak(problem=f"failed: {type(error).__name__}: {harness.one_line(error)}")
 
 
 def _measure_here(
     words: str, setting: workloads.Setting, limit: int, clock: str, details: bool
-) -> dict[str, Any]:
+) -> Peak:
     on_gpu = setting.device == "cuda"
     if on_gpu:
         total = torch.cuda.get_device_properties(0).total_memory
@@ -142,21 +139,11 @@ def _measure_here(
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     workload = workloads.build(words, setting)
     before = _start(on_gpu)
-    took = timing.seconds(workload.step, torch.device(setting.device), clock)
+    took = harness.seconds(workload.step, torch.device(setting.device), clock)
     peak = _peak(on_gpu) - before
-    answer = {
-        "resident": peak,
-        "seconds": took,
-        "parameters": workload.parameters(),
-    }
-    if on_gpu:
-        answer["allocated"] = peak
-    if details:
-        if not on_gpu:
-            answer["allocated"] = allocated_peak(workload.step)
-        if setting.what == "training":
-            answer["kept"] = kept_for_backward(workload)
-    return answer
+    allocated = peak if on_gpu else allocated_peak(workload.step) if details else None
+    kept = kept_for_backward(workload) if details and setting.what == "training" else None
+    return Peak(peak, allocated, kept, workload.parameters(), took)
 
 
 def _give_freed_memory_back() -> None:

@@ -73,14 +73,15 @@ def bars(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
     with figure(path, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
         places = list(range(len(rows)))[::-1]
         middle = [row["time_ratio"] for row in rows]
-        low, high = zip(*(row["time_ratio_quartiles"] for row in rows))
+        ranges = [row["time_ratio_quartiles"] or [row["time_ratio"]] * 2 for row in rows]
+        low, high = zip(*ranges)
         error = [
             [max(0.0, m - v) for m, v in zip(middle, low)],
             [max(0.0, v - m) for m, v in zip(middle, high)],
         ]
         axis.barh(places, middle, color=COLOURS[0], height=0.6, label="time (quartiles)")
         axis.errorbar(middle, places, xerr=error, fmt="none", ecolor="#000000", capsize=3)
-        counted = [(row["flop_ratio"], place) for row, place in zip(rows, places)]
+        counted = [(row.get("flop_ratio"), place) for row, place in zip(rows, places)]
         counted = [(value, place) for value, place in counted if value is not None]
         if counted:
             axis.plot(*zip(*counted), "|", color=COLOURS[1], ms=16, mew=3, label="operations")
@@ -112,17 +113,17 @@ def time_and_bleu(path: Path, rows: Sequence[dict[str, Any]], title: str) -> Non
         axis.legend(fontsize=7)
 
 
-def by_length(
-    path: Any, rows: Sequence[dict[str, Any]], column: str, scale: float, unit: str, title: str
-) -> None:
-    """Draw a column of the rows, times a scale, against `length`: a line for each contender."""
-    lines = []
-    for name in dict.fromkeys(row["contender"] for row in rows):
-        own = [r for r in rows if r["contender"] == name and r[column] is not None]
-        lines.append(Curve(name, [r["length"] for r in own], [r[column] * scale for r in own]))
-    with figure(path, width=6.5) as (axis,):
-        curves(axis, lines, "length", unit, title)
-        legend([axis])
+def line(
+    name: str,
+    rows: Sequence[dict[str, Any]],
+    across: str,
+    up: str,
+    scale: float = 1.0,
+    ends: str = "",
+) -> Curve:
+    """The curve of a column, times a scale, over another one, where the rows have it."""
+    here = [row for row in rows if row.get(up) is not None]
+    return Curve(name, [row[across] for row in here], [row[up] * scale for row in here], ends)
 
 
 def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str) -> None:

@@ -3,6 +3,7 @@
     python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc \\
         --arch "transformer_ftc --encoder-ffn mscffn --criterion NAME --bf16" \\
         [--options "--encoder-embed-dim 256 ..."]
+    python -m fairseq_plugins benchmark gpu-part updates DATA --arch A --arch "A --cuda-graphs"
 
 A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
 is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number
@@ -10,11 +11,21 @@ type given. All contenders take the same batches in turn: of sentences alike in 
 training, or with --order random of any. --part encoder runs only the encoder, forward and backward
 of the sum of its output; --part loss runs only the projection to the vocabulary and the criterion,
 forward and backward from random features that stand for the decoder's.
+
+gpu-part has further measurements for a GPU, which also run on a CPU, to try them:
+
+launch    the time to launch a kernel, eagerly and in a CUDA graph; memory bandwidth; products
+equality  updates of each contender against the first: losses and parameters
+updates   training for an epoch, or --updates: losses, time and memory of each contender
+profile   a training step by torch's profiler: number and time of its kernels
 """
 
 import argparse
 import itertools
-from collections.abc import Callable
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,88 +36,87 @@ import torch
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
 
-from . import contenders, machine, plots, results, timing
-from .operations import count_flops
+from . import contenders, harness, machine, plots
+from .harness import Report, Row
 
 PARTS = ("model", "encoder", "loss")
 ORDERS = ("length", "random")
+LAUNCHES = 1000
+WINDOW = 50  # updates that a mean loss covers
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_models(parser: argparse.ArgumentParser, tokens: int) -> None:
     parser.add_argument("data", type=Path, help="the prepared folder")
-    parser.add_argument(
-        "--arch", action="append", required=True, help="an architecture and its options; repeatable"
-    )
+    text = "an architecture and its options; repeatable"
+    parser.add_argument("--arch", action="append", default=[], help=text)
     parser.add_argument("--options", "--model", default="", help="options that all models get")
+    add_number(parser, "--max-tokens", "maximum tokens in a batch", tokens)
+
+
+def add_train_step(parser: argparse.ArgumentParser) -> None:
+    _add_models(parser, 2048)
     parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
-    add_number(parser, "--max-tokens", "maximum tokens in a batch", 2048)
-    parser.add_argument(
-        "--order",
-        choices=ORDERS,
-        default="length",
-        help="group sentences by length, as in training, or randomly (default: %(default)s)",
-    )
+    order = "group sentences by length, as in training, or randomly (default: %(default)s)"
+    parser.add_argument("--order", choices=ORDERS, default="length", help=order)
     add_number(parser, "--batches", "number of different batches", 8)
-    add_flag(
-        parser, "--leave-out-failing", "a contender whose first step fails becomes a row with the "
-        "reason, if not the first",
-    )  # fmt: skip
-    timing.add_arguments(parser, rounds=5)
-    machine.add_arguments(parser)
+    failing = "a contender whose first step fails becomes a row with the reason, if not the first"
+    add_flag(parser, "--leave-out-failing", failing)
+    harness.add_arguments(parser, rounds=5)
 
 
-def run(args: argparse.Namespace) -> results.Report:
+def add_gpu_part(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("measured", choices=GPU_PARTS, metavar="PART", help=", ".join(GPU_PARTS))
+    _add_models(parser, 4096)
+    add_number(parser, "--updates", "default: 8, or for updates one epoch", 0, 0)
+    harness.add_arguments(parser)
+
+
+def run_train_step(args: argparse.Namespace) -> Report:
     """Time training steps; the module's docstring describes the measurement.
 
     Raises:
         ConfigurationError: arguments or data are invalid.
     """
-    device = machine.choose_device(args)
-    on_cpu = device.type == "cpu"
-    models: list[contenders.Contender] = []
-    trainers: list[Any] = []
+    if not args.arch:
+        raise ConfigurationError("give at least one --arch")
+    device = harness.choose_device(args)
+    rows: list[Row] = []
+    failed: list[Row] = []
     works: list[Callable[[int], None]] = []
-    failed: list[dict[str, Any]] = []
     sizes: list[list[tuple[int, int]]] = []
     for words in args.arch:
         try:
-            model = contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
-            trainer = contenders.build_trainer(model, args.max_tokens)
+            model, trainer = build(words, args, device)
             # the same sentences for all, but recorded steps need them as rows
             own = trainer if args.part == "model" else None
             batches = load_batches(model, args.max_tokens, args.batches, device, args.order, own)
             sizes.append([size(batch) for batch in batches])
-            work = partial(_step, step_of(trainer, args.part), batches)
+            step = step_of(trainer, args.part)
+            work = lambda number, step=step, batches=batches: step(batches[number])  # noqa: E731
             if args.leave_out_failing:
                 work(0)
         except Exception as error:  # of torch, Triton or CUDA: any type
             if not (args.leave_out_failing and works):
                 raise
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            failed.append({"contender": words, "problem": reason})
+            failed.append({"contender": words, "problem": harness.one_line(error)})
             continue
-        models.append(model)
-        trainers.append(trainer)
-        works.append(work)
-    numbers = range(args.batches)
-    times = timing.interleave(
-        works, numbers, args.rounds, args.warmup, device, "training steps", args.clock
-    )
-    flops = [count_flops(work, numbers) for work in works]
-    rows = timing.comparison([model.name for model in models], times, flops)
-    for row, model, trainer in zip(rows, models, trainers):
-        row["recordings"] = contenders.recordings(trainer)
         part = model.model.encoder if args.part == "encoder" else model.model
-        row["parameters"] = contenders.count_parameters(part)
+        rows.append({"parameters": contenders.count_parameters(part), "trainer": trainer})
+        works.append(work)
+    names = [words for words in args.arch if words not in [row["contender"] for row in failed]]
+    numbers = range(args.batches)
+    found = harness.compare(names, works, numbers, args, device, "training steps")
+    for row, figures in zip(rows, found):
+        row.update(figures, recordings=contenders.recordings(row.pop("trainer")))
     recorded = any(row["recordings"] is not None for row in rows)
     real, positions = map(sum, zip(*sizes[0]))
-    return results.Report(
+    return Report(
         rows + failed,
         [
-            *results.COMPARISON,
-            ("parameters, M", results.number("parameters", ".2f", 1e-6)),
-            *([("recordings", results.number("recordings", ".0f"))] if recorded else []),
-            *([("", lambda row: row.get("problem", ""))] if failed else []),
+            *harness.COMPARISON,
+            ("parameters, M", harness.number("parameters", ".2f", 1e-6)),
+            *([("recordings", harness.number("recordings", ".0f"))] if recorded else []),
+            *([("", harness.text("problem"))] if failed else []),
         ],
         [
             f"{args.batches} batches of at most {args.max_tokens} tokens, filled by {args.order} "
@@ -117,16 +127,21 @@ def run(args: argparse.Namespace) -> results.Report:
     )
 
 
+def build(
+    words: str, args: argparse.Namespace, device: torch.device
+) -> tuple[contenders.Contender, Any]:
+    """A contender and fairseq's trainer of it."""
+    on_cpu = device.type == "cpu"
+    model = contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
+    return model, contenders.build_trainer(model, args.max_tokens)
+
+
 def size(batch: dict[str, Any]) -> tuple[int, int]:
     """How many real target tokens and target positions a batch has."""
     rows = batch.get("rows")
     if rows is not None:
         return rows.tokens, rows.shape.target
     return batch["ntokens"], batch["target"].numel()
-
-
-def _step(step: Callable[[dict[str, Any]], None], batches: list[Any], number: int) -> None:
-    step(batches[number])
 
 
 def load_batches(
@@ -164,12 +179,11 @@ def load_batches(
     if order == "random":
         permutation = np.random.default_rng(1).permutation(len(dataset))
         dataset.ordered_indices = lambda: permutation
+    limits = task.max_positions(), contender.model.max_positions(), max_tokens
     iterator = task.get_batch_iterator(
         dataset,
         max_tokens=max_tokens,
-        max_positions=utils.resolve_max_positions(
-            task.max_positions(), contender.model.max_positions(), max_tokens
-        ),
+        max_positions=utils.resolve_max_positions(*limits),
         ignore_invalid_inputs=True,
         required_batch_size_multiple=8,
         seed=1,
@@ -240,3 +254,238 @@ def loss_of(trainer: Any) -> Callable[[dict[str, Any]], None]:
         loss.backward()
 
     return run_loss
+
+
+# ---- parts for a GPU
+
+Measures = Iterator[tuple[str, Callable[[], Row]]]
+
+
+def run_gpu_part(args: argparse.Namespace) -> Report:
+    """Run one part. A failure becomes a row with its reason; other rows are kept.
+
+    Raises:
+        ConfigurationError: arguments are invalid, or no row has a figure.
+    """
+    if args.measured != "launch" and not args.arch:
+        raise ConfigurationError(f"gpu-part {args.measured} needs --arch")
+    device = harness.choose_device(args)
+    where = machine.describe(device, args.threads)
+    rows: list[Row] = []
+    report = Report(
+        rows,
+        [
+            ("what", harness.code("contender")),
+            ("time, ratio", harness.number("time_ratio")),
+            ("ms", harness.number("median_seconds", ".3f", 1000)),
+            ("", harness.text("figure")),
+        ],
+        [f"{args.measured}, {args.dtype}"],
+        lambda path: plots.bars(path, rows, args.measured),
+    )
+    for name, measure in GPU_PARTS[args.measured](args, device):
+        try:
+            found = measure()
+        except Exception as error:  # of torch, Triton or CUDA: any type
+            reason = harness.one_line(error)
+            found = {"figure": f"failed: {reason}", "problem": reason}
+        row = {"contender": name, **found}
+        rows.append(row)
+        if {"seconds_a_step"} <= rows[0].keys() & row.keys():
+            row["median_seconds"] = row["seconds_a_step"]
+            row["time_ratio"] = row["seconds_a_step"] / rows[0]["seconds_a_step"]
+        if args.json:
+            harness.write_report(args.json, args, where, report)
+    if all("problem" in row for row in rows):
+        raise ConfigurationError(f"{args.measured}: {rows[0]['figure']}")
+    return report
+
+
+def launch(args: argparse.Namespace, device: torch.device) -> Measures:
+    on_gpu = device.type == "cuda"
+    small = torch.zeros(256, device=device)
+    large = torch.randn(2**28 if on_gpu else 2**20, device=device)
+    side = 8192 if on_gpu else 256
+    a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+    target = torch.empty_like(large)
+
+    def many() -> None:
+        for _ in range(LAUNCHES):
+            small.add_(1.0)
+
+    def eager() -> Row:
+        many()
+        _wait(device)
+        begin = time.perf_counter()
+        many()
+        host = (time.perf_counter() - begin) / LAUNCHES
+        _wait(device)
+        return {"median_seconds": host, "figure": f"{host * 1e6:.1f} us a launch"}
+
+    def recorded() -> Row:
+        many()
+        _wait(device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            many()
+        took = _median(graph.replay, device) / LAUNCHES
+        return {"median_seconds": took, "figure": f"{took * 1e6:.2f} us a kernel, replayed"}
+
+    def rate(work: Callable[[], Any], amount: int, unit: str) -> Row:
+        took = _median(work, device)
+        return {"median_seconds": took, "figure": f"{amount / took / 1e12:.3f} {unit}"}
+
+    copied = 2 * large.numel() * large.element_size()
+    yield f"{LAUNCHES} small kernels", eager
+    if on_gpu:
+        yield f"{LAUNCHES} small kernels in a CUDA graph", recorded
+    copy = partial(rate, lambda: target.copy_(large), copied, "TB/s read and written")
+    yield f"copy of {copied / 2**21:.0f} MiB", copy
+    product = partial(rate, lambda: a @ b, 2 * side**3, "TFLOP/s")
+    yield f"product of {side} x {side} in bf16", product
+
+
+def equality(args: argparse.Namespace, device: torch.device) -> Measures:
+    kept: dict[str, Any] = {}
+
+    def measure(words: str) -> Row:
+        trainer, batches = _trainer(words, args, device, 3)
+        logs = [
+            trainer.train_step([batches[turn % len(batches)]], raise_oom=True)
+            for turn in range(args.updates or 8)
+        ]
+        values = torch.cat([p.detach().float().flatten() for p in trainer.model.parameters()])
+        losses = [float(log["loss"]) for log in logs]
+        if not kept:
+            kept.update(losses=losses, values=values)
+        differences = [abs(a / b - 1) for a, b in zip(losses, kept["losses"])]
+        far = float((values - kept["values"]).abs().max())
+        return {
+            "losses": losses,
+            "recordings": contenders.recordings(trainer),
+            "difference_of_losses": differences,
+            "difference": far,
+            "figure": f"relative difference of the first loss {differences[0]:.1e}, of the last "
+            f"one {differences[-1]:.1e}; parameters after {len(logs)} updates {far:.1e}",
+        }
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic products
+    # warns of operations that have no deterministic form
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        for words in args.arch:
+            yield words, partial(measure, words)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def updates(args: argparse.Namespace, device: torch.device) -> Measures:
+    def measure(words: str) -> Row:
+        on_gpu = device.type == "cuda"
+        if on_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        trainer, batches = _trainer(words, args, device, args.updates)
+        trainer.begin_epoch(1)
+        shapes, losses, seconds = set(), [], []
+        for batch in batches:
+            source = batch["net_input"]["src_tokens"].shape
+            shapes.add(batch["rows"].shape if "rows" in batch else (source, size(batch)[1]))
+            begin = time.perf_counter()
+            losses.append(float(trainer.train_step([batch], raise_oom=True)["loss"]))
+            seconds.append(time.perf_counter() - begin)
+        row: Row = {
+            "seconds_a_step": statistics.mean(seconds),
+            "seconds": seconds,
+            "losses": losses,
+            "shapes": len(shapes),
+            "recordings": contenders.recordings(trainer),
+        }
+        figure = f"{len(losses)} updates of {len(shapes)} shapes in {sum(seconds):.1f} s"
+        if on_gpu:
+            row["peak_bytes"] = torch.cuda.max_memory_allocated()
+            row["reserved_bytes"] = torch.cuda.max_memory_reserved()
+            gib = [row[name] / 2**30 for name in ("peak_bytes", "reserved_bytes")]
+            figure += "; peak {:.2f} GiB, reserved {:.2f}".format(*gib)
+        means = [statistics.mean(losses[i : i + WINDOW]) for i in range(0, len(losses), WINDOW)]
+        figure += "; mean losses " + " ".join(f"{mean:.3f}" for mean in means)
+        return {**row, "figure": figure}
+
+    for words in args.arch:
+        yield words, partial(measure, words)
+
+
+def profile(args: argparse.Namespace, device: torch.device) -> Measures:
+    from torch.profiler import ProfilerActivity
+
+    kind = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
+
+    def measure(words: str) -> Row:
+        trainer, batches = _trainer(words, args, device, 1)
+
+        def step() -> None:
+            trainer.train_step([batches[0]], raise_oom=True)
+
+        for _ in range(2):
+            step()
+        took = _median(step, device, args.updates or 8)
+        with torch.profiler.profile(activities=[kind]) as found:
+            step()
+            _wait(device)
+        kernels = _kernels(found, device)
+        busy = sum(time for _, _, time in kernels)
+        count = sum(number for _, number, _ in kernels)
+        return {
+            "seconds_a_step": took,
+            "kernels": count,
+            "kernel_seconds": busy,
+            "slowest": kernels[:40],
+            "recordings": contenders.recordings(trainer),
+            "figure": f"{count} kernels that take {busy * 1000:.2f} ms",
+        }
+
+    for words in args.arch:
+        yield words, partial(measure, words)
+
+
+def _kernels(found: Any, device: torch.device) -> list[tuple[str, int, float]]:
+    """Name, number and seconds of each kernel, the slowest first; of operations on a CPU."""
+    sums: dict[str, list[float]] = {}
+    for event in found.events():
+        on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
+        if on_gpu != (device.type == "cuda") or getattr(event, "is_user_annotation", False):
+            continue
+        took = event.time_range.elapsed_us() if on_gpu else event.self_cpu_time_total
+        sums.setdefault(event.name[:120], []).append(took / 1e6)
+    kernels = [(name, len(times), sum(times)) for name, times in sums.items()]
+    return sorted(kernels, key=lambda kernel: -kernel[2])
+
+
+def _trainer(
+    words: str, args: argparse.Namespace, device: torch.device, count: int
+) -> tuple[Any, list[Any]]:
+    """fairseq's trainer of a contender, and its own `count` batches; with 0 those of an epoch."""
+    model, trainer = build(words, args, device)
+    return trainer, load_batches(model, args.max_tokens, count, device, trainer=trainer)
+
+
+def _median(work: Callable[[], Any], device: torch.device, times: int = 9) -> float:
+    work()
+    return statistics.median(harness.seconds(work, device) for _ in range(times))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+GPU_PARTS: dict[str, Callable[[argparse.Namespace, torch.device], Measures]] = {
+    "launch": launch,
+    "equality": equality,
+    "updates": updates,
+    "profile": profile,
+}
+COMMANDS = {
+    "train-step": (add_train_step, run_train_step),
+    "gpu-part": (add_gpu_part, run_gpu_part),
+}

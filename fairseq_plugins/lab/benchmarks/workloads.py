@@ -4,17 +4,13 @@ A workload runs a single module, the encoder of a model, or a whole model. A `Se
 values only, so that a fresh process can rebuild the workload.
 """
 
-import argparse
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.arguments import add_number
-
 from . import contenders, modules
-from .machine import DTYPES
+from .harness import DTYPES
 
 WHAT = ("training", "forward")
 PARTS = ("encoder", "model")
@@ -47,30 +43,6 @@ class Setting(NamedTuple):
     options: str
     sizes: dict[str, Any]
     vocabulary: int
-
-
-def add_arguments(
-    parser: argparse.ArgumentParser, tokens: int, more: Sequence[str] = (), models: bool = True
-) -> None:
-    """Options of every benchmark with random input.
-
-    Args:
-        parser: where to add them.
-        tokens: the default of --tokens.
-        more: choices of --what besides `WHAT`; the first is its default.
-        models: whether it also runs whole models.
-    """
-    parser.add_argument(
-        "--contender", action="append", default=[],
-        help=f"an architecture{'' if models else ' or a module'} and its options; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--options", default="", help="options that all architectures get")
-    add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)
-    parser.add_argument("--what", choices=[*WHAT, *more], default=[*more, *WHAT][0])
-    add_number(parser, "--tokens", "tokens in each batch", tokens)
-    if models:
-        parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
-        add_number(parser, "--target-length", "target length (default: that of the source)")
 
 
 class Workload:

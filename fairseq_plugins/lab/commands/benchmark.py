@@ -11,62 +11,55 @@ import argparse
 import importlib
 import logging
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairseq_plugins.arguments import parser_of
-from fairseq_plugins.commands import needs_fairseq, summary
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import output_file
+from fairseq_plugins.lab.benchmarks import FILES
 from fairseq_plugins.quiet import at_least
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-# the file a_b.py of the folder is the command a-b
-COMMANDS = (
-    "train-step", "layer", "generate", "memory", "growth", "figure2", "table3", "blocks", "goals",
-    "speed", "gpu-part",
-)  # fmt: skip
 
-
-def find(command: str) -> Any:
-    """The module of a command."""
-    return importlib.import_module(f"fairseq_plugins.lab.benchmarks.{command.replace('-', '_')}")
+def find(command: str) -> tuple[str | None, Callable[[Any], None], Callable[[Any], Any]]:
+    """The description of a subcommand, what adds its arguments, and what runs it."""
+    module = importlib.import_module(f"fairseq_plugins.lab.benchmarks.{FILES[command][0]}")
+    return (module.__doc__, *module.COMMANDS[command])
 
 
 def main(argv: Sequence[str]) -> int:
     parser = parser_of("benchmark", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in COMMANDS:
-        file = FOLDER / f"{name.replace('-', '_')}.py"
+    for name, (_, about) in FILES.items():
         sub = commands.add_parser(
-            name, help=summary(file), formatter_class=argparse.RawDescriptionHelpFormatter
+            name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name in argv[:1]:
             needs_fairseq("benchmark")
-            module = find(name)
-            sub.description = module.__doc__
-            module.add_arguments(sub)
+            sub.description, add_arguments, run = find(name)
+            add_arguments(sub)
     args = parser.parse_args(argv)
-    from fairseq_plugins.lab.benchmarks import machine, plots, results
+    from fairseq_plugins.lab.benchmarks import harness, machine, plots
 
     # hide log messages and warnings of libraries from the progress
     with warnings.catch_warnings(action="ignore"), at_least(logging.WARNING, ""):
         plots.check(args.plot)
-        args.plot = results.check_place("--plot", args.plot)
-        args.json = results.check_place("--json", args.json)
-        report = module.run(args)
+        args.plot = args.plot and output_file("--plot", args.plot)
+        args.json = args.json and output_file("--json", args.json)
+        report = run(args)
         if args.plot:
             report.draw(args.plot)
-    where = machine.describe(machine.choose_device(args), args.threads)
+    where = machine.describe(harness.choose_device(args), args.threads)
     print(
         "{device}, {threads} thread(s), {clock} clock, Python {python}, torch {torch}, "
         "fairseq {fairseq}, commit {commit}".format(clock=args.clock, **where)
     )
     for note in report.notes:
         print(note)
-    print("\n" + results.markdown(report.rows, report.columns))
+    print("\n" + harness.markdown(report.rows, report.columns))
     if args.json:
-        results.write_report(args.json, args, where, report)
+        harness.write_report(args.json, args, where, report)
     if report.problem:
         raise ConfigurationError(report.problem)
     return 0

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins.lab.benchmarks import blocks
-from tests.lab.benchmarks.test_train_step import measure
+from tests.lab.benchmarks.running import measure
 from tests.modules.test_kernels import DEVICE, needs_triton
 
 

@@ -1,13 +1,16 @@
 """Beam search side by side: lengths are forced, and contenders do the same work."""
 
 import argparse
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.generation import generator
 from fairseq_plugins.lab.benchmarks import generate
-from tests.lab.benchmarks.test_train_step import SIZES, measure, refused
+from fairseq_plugins.serving.folder import Export
+from tests.lab.benchmarks.running import SIZES, measure, refused
 from tests.tape import Tape
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
@@ -104,3 +107,33 @@ def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
 )
 def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
     assert complaint in refused("generate", toy_data.bin, "--batch-size", 4, *words)
+
+
+@pytest.mark.parametrize("kind", ["export", "ctranslate2"])
+def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
+    checkpoint = tmp_path / "full" / "checkpoint_last.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
+    with pytest.raises(ConfigurationError, match="full holds checkpoints, which are kept: choose"):
+        generate.write_untrained(f"{kind}:{tmp_path}/full", words, tmp_path)
+    assert checkpoint.exists()
+
+
+def test_exports_are_made_and_searched_with_a_beam_of_their_own(toy_data, tmp_path, monkeypatch):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "older").touch()  # which is replaced
+    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
+    generate.write_untrained(f"export:{tmp_path}/tiny", words, toy_data.bin)
+    assert Export(tmp_path / "tiny").target.words and not (tmp_path / "tiny" / "older").exists()
+    task = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: 1))
+    batches = [{"net_input": {"src_tokens": torch.tensor([[5, 6, 2]])}, "target": torch.ones(1, 4)}]
+    args = argparse.Namespace(beam=4, threads=1, free_length=False)
+    beams = []
+    monkeypatch.setattr(generate, "search", lambda export, sources, how: beams.append(how.beam))
+    for options in ("", " --beam 2"):
+        generate.folder_searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)(0)
+    assert beams == [4, 2]
+    for options in (" --beam 0", " --beam", " --int8"):
+        with pytest.raises(ConfigurationError, match="the only option is --beam N"):
+            generate.folder_searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)

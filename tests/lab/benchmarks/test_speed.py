@@ -1,33 +1,41 @@
-"""README's ratios against those stored for a kind of processor, with made-up figures."""
+"""Goals and README's ratios are judged, compared with stored ones, and kept."""
 
 import argparse
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.benchmarks import exports, goals, machine, speed
+from fairseq_plugins.lab.benchmarks import goals, machine, prepared, speed
+from fairseq_plugins.lab.benchmarks.prepared import Part
 from fairseq_plugins.lab.commands import benchmark
-from fairseq_plugins.serving.folder import Export
-from tests.lab.benchmarks.test_train_step import SIZES, measure, refused
+from tests.lab.benchmarks.running import measure, refused
 
-ONE, TWO = [headline.what for headline in speed.HEADLINES[:2]]
+ONE, TWO = [headline["what"] for headline in prepared.HEADLINES[:2]]
 
 
-def test_every_headline_can_be_measured(tmp_path):
-    assert {headline.measurement for headline in speed.HEADLINES} == set(speed.MEASUREMENTS)
-    assert len({headline.what for headline in speed.HEADLINES}) == len(speed.HEADLINES)
-    for headline in speed.HEADLINES:
-        measurement = speed.MEASUREMENTS[headline.measurement]
-        command, *words = measurement.command(tmp_path)
+@pytest.mark.parametrize(
+    "parts, judged", [(prepared.GOALS, prepared.JUDGED), (prepared.SPEED, prepared.HEADLINES)]
+)
+def test_every_ratio_has_a_measurement_that_can_be_asked_for(tmp_path, parts, judged):
+    assert {each["in"] for each in judged} == set(parts)
+    assert len({each["what"] for each in judged}) == len(judged)
+    for name, part in parts.items():
+        _, command, *words = part.command({"DATA": tmp_path, "FOLDER": tmp_path})
         parser = argparse.ArgumentParser()
-        benchmark.find(command).add_arguments(parser)
-        parser.parse_args(words)
-        places = headline.row, headline.against
-        assert len(set(places)) == 2 and max(places) < len(measurement.contenders)
+        benchmark.find(command)[1](parser)
+        args = parser.parse_args(words)
+        lengths = getattr(args, "lengths", None) or getattr(args, "values", None) or [0]
+        rows, count = len(lengths) * len(part.contenders), len(part.contenders)
+        for each in (each for each in judged if each["in"] == name):
+            row, against = each["row"], each.get("against", 0)
+            if parts is prepared.GOALS:  # the first contender of each length is the baseline
+                assert row < rows and row % count > 0
+                assert each.get("memory", False) <= (command in ("memory", "growth"))
+            else:
+                assert row != against and max(row, against) < count
 
 
 def test_every_ratio_of_the_readme_is_a_headline():
@@ -35,7 +43,7 @@ def test_every_ratio_of_the_readme_is_a_headline():
     table = page.split("\n## Speed\n")[1].split("\n## ")[0]
     rows = [line.split(" | ")[0].lstrip("| ") for line in table.splitlines() if line[:2] == "| "]
     assert rows[0] == "what" and len(rows) > 7
-    assert set(rows[2:]) <= {headline.what for headline in speed.HEADLINES}
+    assert set(rows[2:]) <= {headline["what"] for headline in prepared.HEADLINES}
 
 
 def figure(ratio, low, high):
@@ -61,18 +69,34 @@ def test_a_ratio_is_worse_beyond_the_spread(found, stored, verdict):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """run(words..., times) -> the rows, with these times of the contenders of one measurement."""
+def fake(monkeypatch):
+    """`Part.measure` that writes `times`; `asked` has the contenders of each measurement."""
+    fake = argparse.Namespace(times=[1.0, 0.7, 0.4], asked={}, fails=(), stops=(), least=0)
+
+    def measured(self, places, path, more):
+        fake.asked[self.name] = [word for word in self.command(places) if word[:6] == "export"]
+        if self.name in fake.stops:
+            raise KeyboardInterrupt
+        if self.name in fake.fails:
+            return False
+        rows = [{"seconds": [own, own], "time_ratio": own} for own in fake.times]
+        where = machine.describe(torch.device("cpu"), 1)
+        found = {"rows": rows[: max(len(self.contenders), fake.least)], "machine": where}
+        path.write_text(json.dumps({**found, prepared.DEFINITION: self.definition}))
+        return True
+
+    monkeypatch.setattr(Part, "measure", measured)
     monkeypatch.setattr(speed, "_write_data", lambda folder: None)
     monkeypatch.setattr(cpu, "has_bf16", lambda: True)
+    return fake
+
+
+@pytest.fixture
+def run(tmp_path, fake):
+    """run(words..., times) -> the rows of `benchmark speed` with these times."""
 
     def go(*words, times, call=measure, only=("training_step",)):
-        def measured(measurement, path, args, device):
-            rows = [{"seconds": [own, own]} for own in times]
-            path.write_text(json.dumps({"rows": rows[: len(measurement.contenders)]}))
-            return True
-
-        monkeypatch.setattr(goals, "measure", measured)
+        fake.times = times
         words = ["speed", "--out", tmp_path, "--stored", tmp_path / "stored", *words]
         words += ["--only", *only]
         return call(tmp_path, *words)["rows"] if call is measure else call(*words)
@@ -98,15 +122,8 @@ def test_a_run_that_is_worse_fails_and_changes_no_stored_figure(run, tmp_path, c
     assert stored_in(tmp_path / "stored") == {ONE: 0.9, TWO: 0.4}
 
 
-def test_a_run_that_is_stopped_keeps_what_it_measured(run, tmp_path, monkeypatch):
-    real = speed._measure
-
-    def stopped(name, *rest):
-        if name == "training_step":
-            return real(name, *rest)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(speed, "_measure", stopped)
+def test_a_run_that_is_stopped_keeps_what_it_measured(run, fake, tmp_path):
+    fake.stops = ["mscffn"]
     with pytest.raises(KeyboardInterrupt):
         run(times=[1.0, 0.7, 0.4], only=["training_step", "mscffn"])
     assert stored_in(tmp_path / "stored") == {ONE: 0.7, TWO: 0.4}
@@ -126,57 +143,83 @@ def test_what_cannot_be_measured_is_left_out_and_the_rest_compared(run, monkeypa
     assert first["time_ratio"] == 0.7 and second["verdict"] == "not measured"
 
 
-def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, monkeypatch):
-    asked = []
-
-    def measured(measurement, path, args, device):
-        asked.extend(measurement.contenders)
-        path.write_text(json.dumps({"rows": [{"seconds": [n]} for n in (1, 2, 3)]}))
-        return True
-
-    monkeypatch.setattr(goals, "measure", measured)
-    missing = dict.fromkeys([words for words in speed.EXPORTS if words[0] == "c"], "no package")
-    rows = speed._measure("serving_1", argparse.Namespace(out=tmp_path), missing)
-    assert asked[1:] == [f"export:{tmp_path}/full", f"export:{tmp_path}/small"]
-    assert [row.get("seconds") for row in rows] == [[1], [2], None, [3], None]
-    against_torch = [h for h in speed.HEADLINES if h.measurement == "serving_1" and h.against == 0]
-    assert [speed.ratio_of(each, rows)["ratio"] for each in against_torch] == [2]
-    ordinary = [h for h in speed.HEADLINES if h.measurement == "serving_1" and h.against != 0]
-    assert [speed.ratio_of(each, rows) for each in ordinary] == [None, None]
+def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, fake):
+    fake.times = [1, 2, 3]
+    missing = {words for words in prepared.EXPORTS if words.startswith("ctranslate2")}
+    rows = speed._measure(
+        "serving_1", argparse.Namespace(out=tmp_path, threads=1, clock="wall"), missing
+    )
+    assert fake.asked["serving_1"] == [f"export:{tmp_path}/full", f"export:{tmp_path}/small"]
+    assert [row.get("seconds") for row in rows] == [[1, 1], [2, 2], None, [3, 3], None]
+    own = [each for each in prepared.HEADLINES if each["in"] == "serving_1"]
+    found = {each.get("against", 0): speed.ratio_of(each, rows) for each in own}
+    assert found[0]["ratio"] == 2 and found[2] is found[4] is None
 
 
-@pytest.mark.parametrize("kind", ["export", "ctranslate2"])
-def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
-    checkpoint = tmp_path / "full" / "checkpoint_last.pt"
-    checkpoint.parent.mkdir()
-    checkpoint.touch()
-    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
-    with pytest.raises(ConfigurationError, match="full holds checkpoints, which are kept: choose"):
-        exports.write_untrained(f"{kind}:{tmp_path}/full", words, tmp_path)
-    assert checkpoint.exists()
-
-
-def test_data_and_exports_are_made_up(tmp_path, monkeypatch):
+def test_data_are_made_up(tmp_path):
     data = tmp_path / "data"
-    speed._write_data(data)
+    for _ in range(2):  # what is there stays
+        speed._write_data(data)
     for side in ("de", "en"):
         assert len((data / f"dict.{side}.txt").read_text().splitlines()) == 9996
         assert len((data / "text" / f"test.{side}").read_text().splitlines()) == 400
-    speed._write_data(data)  # what is there stays
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "older").touch()  # which is replaced
-    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
-    exports.write_untrained(f"export:{tmp_path}/tiny", words, data)
-    assert len(Export(tmp_path / "tiny").target.words) == 10000
-    assert not (tmp_path / "tiny" / "older").exists()
-    task = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: 1))
-    batches = [{"net_input": {"src_tokens": torch.tensor([[5, 6, 2]])}, "target": torch.ones(1, 4)}]
-    args = argparse.Namespace(beam=4, threads=1, free_length=False)
-    beams = []
-    monkeypatch.setattr(exports, "search", lambda export, sources, how: beams.append(how.beam))
-    for options in ("", " --beam 2"):
-        exports.searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)(0)
-    assert beams == [4, 2]
-    for options in (" --beam 0", " --beam", " --int8"):
-        with pytest.raises(ConfigurationError, match="the only option is --beam"):
-            exports.searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)
+
+
+# ---- goals
+
+
+@pytest.fixture
+def ask(tmp_path, fake):
+    """ask() -> the rows of `benchmark goals`."""
+    fake.times, fake.least = [1.0, 0.8, 0.7, 0.6, 0.5, 0.4], 4  # some goals are of a second length
+    words = ["goals", tmp_path, "--cpu", "--out", tmp_path / "goals"]
+    return lambda *more: measure(tmp_path, *words, *more)["rows"]
+
+
+def test_goals_are_judged_and_what_is_there_is_kept(fake, ask, tmp_path, capsys):
+    fake.fails = ["loss"]
+    rows = {row["what"]: row for row in ask("--plot", tmp_path / "plot.svg")}
+    assert rows["FTC 2x3 training step, fused loss, fast path"]["verdict"] == "reached"
+    assert rows["MSCFFN 768/3072, 12 subspaces"]["verdict"] == "missed by 0.470"
+    assert rows["FTC 2x3 step, plain path"]["verdict"] == ""
+    failed = "not measured: it failed; rerun to repeat it"
+    assert rows["projection and loss, fused"]["verdict"] == failed
+    fake.asked.clear()
+    fake.fails = ()
+    ask()
+    assert list(fake.asked) == ["loss"]
+    # figures of another machine, or of a measurement that is defined otherwise, are not kept
+    path = tmp_path / "goals" / "loss.json"
+    for name, other in (("machine", "machine"), (prepared.DEFINITION, "definition")):
+        path.write_text(json.dumps({**json.loads(path.read_text()), name: {"torch": "1.12"}}))
+        ask()
+        assert list(fake.asked) == ["loss"]
+        said = capsys.readouterr().err
+        assert "loss.json has another " in said and said.count("measuring again") == 1, other
+
+
+def test_the_table_so_far_is_written_after_each_measurement(fake, ask, tmp_path):
+    fake.stops = ["loss"]
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    assert rows[1]["time_ratio"] == 0.7
+    assert rows[5]["verdict"] == "not measured: its turn has not come yet"
+
+
+def test_goals_are_for_a_cpu_and_have_their_number_types(tmp_path, monkeypatch):
+    assert "remove it" in refused("goals", tmp_path, "--out", tmp_path, "--dtype", "bf16")
+    monkeypatch.setattr(goals.harness, "choose_device", lambda args: torch.device("cuda"))
+    with pytest.raises(ConfigurationError, match="add --cpu: lab.gpu_report"):
+        benchmark.main(["goals", str(tmp_path), "--out", str(tmp_path / "out")])
+
+
+def test_a_measurement_is_a_process_of_its_own(tmp_path):
+    part = Part("tiny", "benchmark layer --dim 24 --tokens 16 --lengths 8 --rounds 1", ["ffn"])
+    path = tmp_path / "tiny.json"
+    assert part.measure({}, path, ["--cpu"])
+    found = json.loads(path.read_text())
+    assert found["rows"][0]["time_ratio"] == 1 and found[prepared.DEFINITION] == part.definition
+    assert "| 8 | `ffn` |" in path.with_suffix(".md").read_text()
+    path.unlink()
+    assert not part._replace(contenders=["no-such"]).measure({}, path, ["--cpu"])

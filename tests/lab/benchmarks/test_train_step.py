@@ -1,34 +1,12 @@
 """The benchmark on a toy corpus: what it compares, what it counts, and what it refuses."""
 
-import json
-
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import train_step
-from fairseq_plugins.lab.commands import benchmark
-
-SIZES = (
-    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
-    " --decoder-layers 1"
-)
-
-
-def measure(tmp_path, *words):
-    """The JSON that a subcommand writes."""
-    out = tmp_path / "figures.json"
-    assert benchmark.main([*map(str, words), "--cpu", "--json", str(out)]) == 0
-    return json.loads(out.read_text())
-
-
-def refused(*words):
-    """The one line that a mistake ends in."""
-    with pytest.raises(ConfigurationError) as stopped:
-        benchmark.main([*map(str, words), "--cpu"])
-    message = str(stopped.value)
-    assert "\n" not in message
-    return message
+from fairseq_plugins.training import recorded_step
+from tests.lab.benchmarks.running import SIZES, measure, refused
+from tests.tape import Tape
 
 
 @pytest.mark.parametrize("part", train_step.PARTS)
@@ -112,3 +90,50 @@ def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
 
 def test_a_folder_that_was_not_prepared(tmp_path):
     assert "has no dict" in refused("train-step", tmp_path, "--arch", "transformer")
+
+
+def test_recorded_steps_are_recorded(toy_data, tmp_path, monkeypatch):
+    """With a recorder for the CPU: the benchmark gives them the rows that they need."""
+    monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+    common = [
+        toy_data.bin,
+        "--options",
+        f"{SIZES} --encoder-blocks 1,1 --dropout 0",
+        "--max-tokens",
+        300,
+    ]
+    common += ["--arch", "transformer_ftc", "--arch", "transformer_ftc --cuda-graphs"]
+    same = measure(tmp_path, "gpu-part", "equality", *common, "--updates", 4)["rows"]
+    assert [row["recordings"] is not None for row in same] == [False, True]
+    assert 1 <= same[1]["recordings"] <= 3
+    assert same[1]["difference"] < 1e-4
+    assert max(same[1]["difference_of_losses"]) < 1e-5
+    found = measure(tmp_path, "train-step", *common, "--batches", 1, "--rounds", 1, "--warmup", 0)[
+        "rows"
+    ]
+    assert found[1]["recordings"] == 1
+
+
+def test_what_fails_takes_no_other_figure_with_it(toy_data, tmp_path, monkeypatch):
+    step_of = train_step.step_of
+
+    def failing(trainer, part):
+        def fail(batch):
+            raise RuntimeError("CUDA error: an illegal memory access\nmore")
+
+        return step_of(trainer, part) if trainer.cfg.model.encoder_layers == 1 else fail
+
+    monkeypatch.setattr(train_step, "step_of", failing)
+    words = ["train-step", toy_data.bin, "--options", SIZES, "--max-tokens", 300, "--batches", 1]
+    words += ["--rounds", 1, "--warmup", 0, "--arch", "transformer --encoder-layers 1"]
+    words += ["--arch", "transformer --encoder-layers 2"]
+    good, bad = measure(tmp_path, *words, "--leave-out-failing")["rows"]
+    assert good["time_ratio"] == 1 and bad["problem"] == "CUDA error: an illegal memory access"
+    with pytest.raises(RuntimeError, match="illegal"):
+        measure(tmp_path, *words)
+    words = ["gpu-part", "profile", toy_data.bin, "--updates", 1, "--options", SIZES]
+    words += ["--arch", "transformer --encoder-layers 1", "--arch", "no_such_architecture"]
+    good, bad = measure(tmp_path, *words)["rows"]
+    assert good["kernels"] > 100 and "not an architecture" in bad["problem"]
+    with pytest.raises(ConfigurationError, match="not an architecture"):
+        measure(tmp_path, *words[:-4], "--arch", "no_such_architecture")

@@ -1,0 +1,326 @@
+"""The harness of every benchmark: contenders take turns, and a report holds their ratios.
+
+Ratios of contenders that are timed in turn in one process are stable, while absolute times drift.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import write_json
+from fairseq_plugins.lab.markdown import table_head, table_line
+from fairseq_plugins.modules import kernels
+from fairseq_plugins.progress import progress_bar
+
+Row = dict[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+Work = Callable[[Any], Any]
+CLOCKS = ("wall", "processor")
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WAIT = 5_000_000  # cycles of a GPU, some 3 ms: longer than launching a layer takes
+
+
+# ---- options
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    rounds: int | None = None,
+    dtype_help: str = "default: %(default)s",
+) -> None:
+    """Add the options of every subcommand; with `rounds` also --rounds and --warmup."""
+    if rounds:
+        add_number(parser, "--rounds", "how often each work is timed on each batch", rounds)
+        add_number(parser, "--warmup", "rounds before the timed ones", 1, 0)
+    parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help=dtype_help)
+    add_count(parser, "--threads", "processor threads", 1)
+    add_flag(parser, "--cpu", "do not use a GPU")
+    text = (
+        "processor: count processor time, for a machine shared with other programs; one thread only"
+    )
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help=text)
+    add_path(parser, "--json", "FILE", "also write all figures to this file")
+    add_path(parser, "--plot", "FILE", "also plot them to this file (.svg)")
+
+
+def choose_device(args: argparse.Namespace) -> torch.device:
+    """The GPU, or the CPU if there is no GPU or --cpu is given. Also sets torch's thread count.
+
+    Raises:
+        ConfigurationError: fp16 on a CPU, or --clock processor with a GPU or several threads.
+    """
+    torch.set_num_threads(args.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    if device.type == "cpu" and args.dtype == "fp16":
+        raise ConfigurationError("--dtype fp16 needs a GPU: use bf16 or fp32 on a CPU")
+    if args.clock == "processor" and (args.threads > 1 or device.type != "cpu"):
+        raise ConfigurationError("--clock processor is for one thread on a CPU: use --clock wall")
+    return device
+
+
+# ---- times and operations
+
+
+class Spread(NamedTuple):
+    """Median and quartiles."""
+
+    low: float
+    median: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
+
+
+def ratios(times: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """The ratio of each time to the baseline's time from the same round and item."""
+    return [own / base for own, base in zip(times, baseline)]
+
+
+def seconds(
+    work: Callable[[], Any], device: torch.device, clock: str = "wall", queued: bool = False
+) -> float:
+    """Duration of `work()` in seconds; on a GPU measured between two CUDA events.
+
+    The clock "processor" counts only the CPU time of this process. Use it for one thread on a
+    machine that other programs use, too.
+
+    With `queued` a GPU waits first, while the host queues the work. So the time of small work is
+    the GPU's, as in the middle of a model, and not that of launching it on an idle GPU.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if queued:
+            torch.cuda._sleep(WAIT)
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000
+    now = time.process_time if clock == "processor" else time.perf_counter
+    begin = now()
+    work()
+    return now() - begin
+
+
+def interleave(
+    works: Sequence[Work],
+    items: Sequence[Any],
+    rounds: int,
+    warmup: int,
+    device: torch.device,
+    description: str,
+    clock: str = "wall",
+    queued: bool = False,
+) -> list[list[float]]:
+    """Run all works on each item in turn, so that a change of machine speed affects all equally.
+
+    Each round uses every item once. The order of the works rotates from round to round, because
+    each work runs with the cache contents that the previous one left.
+
+    Args:
+        works: the functions to compare; each is called with an item.
+        items: for example batches.
+        rounds: how often each pair of work and item is timed.
+        warmup: rounds before those, without timing.
+        device: the torch device.
+        description: text of the progress bar.
+        clock, queued: see `seconds`.
+
+    Returns:
+        for each work, rounds * len(items) times in seconds. Entry i of all works belongs to the
+        same item and round.
+    """
+    times: list[list[float]] = [[] for _ in works]
+    total = (warmup + rounds) * len(items) * len(works)
+    with progress_bar(description=description, total=total, unit=" runs", leave=False) as bar:
+        for turn in range(warmup + rounds):
+            for item in items:
+                for place in range(len(works)):
+                    index = (turn + place) % len(works)
+                    took = seconds(partial(works[index], item), device, clock, queued)
+                    if turn >= warmup:
+                        times[index].append(took)
+                    bar.update(1)
+    return times
+
+
+def comparison(
+    names: Sequence[str], times: Sequence[Sequence[float]], operations: Sequence[int | None]
+) -> list[Row]:
+    """One row per contender: its ratios of time and operations to the first contender.
+
+    "ratio_to_flop_limit" is the ratio of times over the ratio of operations. It is 1 if a contender
+    saves as much time as arithmetic, and above 1 if it saves less time than arithmetic.
+    """
+    rows = []
+    for name, own, count in zip(names, times, operations):
+        ratio = spread(ratios(own, times[0]))
+        flop_ratio = count / operations[0] if count and operations[0] else None
+        rows.append(
+            {
+                "contender": name,
+                "time_ratio": ratio.median,
+                "time_ratio_quartiles": [ratio.low, ratio.high],
+                "flops": count,
+                "flop_ratio": flop_ratio,
+                "ratio_to_flop_limit": ratio.median / flop_ratio if flop_ratio else None,
+                "median_seconds": statistics.median(own),
+                "seconds": list(own),
+            }
+        )
+    return rows
+
+
+def compare(
+    names: Sequence[str],
+    works: Sequence[Work],
+    items: Sequence[Any],
+    args: argparse.Namespace,
+    device: torch.device,
+    description: str,
+    counted: Callable[[str], bool] = lambda name: True,
+    queued: bool = False,
+) -> list[Row]:
+    """Time the works in turn, count the operations of those that `counted` picks, and compare."""
+    times = interleave(
+        works, items, args.rounds, args.warmup, device, description, args.clock, queued
+    )
+    flops = [
+        count_flops(work, items) if counted(name) else None for name, work in zip(names, works)
+    ]
+    return comparison(names, times, flops)
+
+
+def count_flops(work: Work, inputs: Iterable[Any]) -> int:
+    """Operations that matrix products and attention of `work` execute on all inputs.
+
+    A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
+    not. Triton kernels, which torch cannot look into, are off while it counts.
+    """
+    aten = torch.ops.aten
+    missing_in_torch: dict[Any, Callable[..., int]] = {
+        aten.addmm_: _added_product,
+        aten.baddbmm_: _added_products,
+        aten._addmm_activation: _added_product,
+        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    }
+    plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
+    with plain, FlopCounterMode(display=False, custom_mapping=missing_in_torch) as counter:
+        for each in inputs:
+            work(each)
+    return counter.get_total_flops()
+
+
+def _added_product(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
+    return 2 * left[0] * left[1] * right[1]
+
+
+def _added_products(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
+    return 2 * left[0] * left[1] * left[2] * right[2]
+
+
+# shapes of queries, keys and values: B x h x T x s
+def _attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> int:
+    batch, heads, length, size = query
+    return 2 * batch * heads * length * key[2] * (size + value[3])
+
+
+def _attention_backward(
+    gradient: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any
+) -> int:
+    """Recomputed scores, and the gradients of weights, values, queries and keys."""
+    batch, heads, length, size = query
+    return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])
+
+
+def one_line(error: BaseException, line: int = 0) -> str:
+    """A line of an error's message, the first one by default; its type without a message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[line]
+
+
+# ---- reports
+
+
+class Report(NamedTuple):
+    """Rows of figures, the columns that format them, notes, and the function that draws a plot.
+
+    With a `problem` the benchmark fails with this line, after it showed the table.
+    """
+
+    rows: list[Row]
+    columns: Sequence[Column]
+    notes: Sequence[str]
+    draw: Callable[[Path], None]
+    problem: str = ""
+
+
+def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """A table of these rows."""
+    lines = table_head([title for title, _ in columns])
+    lines += [table_line([show(row) for _, show in columns]) for row in rows]
+    return "\n".join(lines)
+
+
+def arguments(args: argparse.Namespace) -> Row:
+    """The arguments of a measurement as JSON values, without where its output goes."""
+    own = ("command", "json", "plot")
+    shown = {name: value for name, value in vars(args).items() if name not in own}
+    return {n: str(value) if isinstance(value, Path) else value for n, value in shown.items()}
+
+
+def write_report(path: Path, args: argparse.Namespace, where: Row, report: Report) -> None:
+    """Write the report with its command, arguments and machine, atomically."""
+    write_json(
+        path,
+        {
+            "command": args.command,
+            "arguments": arguments(args),
+            "machine": where,
+            "notes": list(report.notes),
+            "rows": report.rows,
+        },
+    )
+
+
+def text(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row.get(name, ""))
+
+
+def code(name: str) -> Callable[[Row], str]:
+    return lambda row: f"`{row[name]}`"
+
+
+def number(name: str, form: str = ".3f", scale: float = 1.0) -> Callable[[Row], str]:
+    """A column that formats a figure of the row, or shows "-" without one."""
+    return lambda row: "-" if row.get(name) is None else format(row[name] * scale, form)
+
+
+def quartiles(name: str) -> Callable[[Row], str]:
+    return lambda row: "-" if row.get(name) is None else "{:.3f} - {:.3f}".format(*row[name])
+
+
+COMPARISON: list[Column] = [
+    ("contender", code("contender")),
+    ("time, ratio", number("time_ratio")),
+    ("quartiles", quartiles("time_ratio_quartiles")),
+    ("operations, ratio", number("flop_ratio")),
+    ("time over operations", number("ratio_to_flop_limit")),
+    ("median, ms", number("median_seconds", ".1f", 1000)),
+]

@@ -1,0 +1,529 @@
+"""Time and memory of modules, encoders and models on random tokens without padding.
+
+    python -m fairseq_plugins benchmark layer --contender sdpa --contender fastformer --lengths 512
+    python -m fairseq_plugins benchmark memory --contender ffn --contender mscffn --lengths 1024
+    python -m fairseq_plugins benchmark growth --axis length --values 128,256,512 --tokens 8192 \\
+        --contender transformer --contender fastformer_encoder --plot growth.svg
+    python -m fairseq_plugins benchmark figure2 --json figure2.json --plot figure2.svg
+
+A contender is a module or an architecture, with options of its own; the first is the baseline.
+Modules: softmax (fairseq's attention), sdpa (torch's fused attention), fastformer,
+fastformer-plain, fastformer-reassociated, ffn, mscffn; summaries (one of Fastformer's two), copy
+(of its input: what memory can do); residual (dropout, residual and LayerNorm) and projections
+(queries, keys and values), each also with -plain: as fairseq computes them. Training is one step
+(forward and backward, with Adam for an encoder or a model), forward is evaluation without
+gradients.
+
+layer times modules or encoders. memory measures the peak of modules, models or encoders, on a CPU
+each in a new process: "peak" is the growth of the process over one run (on a GPU that of torch's
+allocations), which leaves out the program, parameters, their gradients and the optimizer's state;
+"allocated" is that of torch's allocations on a CPU, with gradients; "kept" is what forward keeps
+for backward, parameters left out. Both run at each of --lengths.
+
+growth measures both, for models or encoders, at each value on an axis: the length of the sources
+(targets are as long, or --target-length), the depth (layers of encoder and decoder each; an encoder
+of several blocks gets equal blocks) or the width (d of both; the inner dimension is 4 d). Peak
+memory comes first; this shows whether a step stays within --memory-limit and --longest-step. Those
+that do are then timed in turn. The others are shown with the reason, here and at all larger values.
+With --json, rerun to resume: what the file has of the same measurement on the same machine and
+commit is kept. figure2 (of Fastformer) and table3 (of MSCFFN) are growth with a paper's encoders
+and sizes.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fairseq_plugins.arguments import add_number
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.progress import progress_bar
+
+from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads
+from .harness import Report, Row
+from .peak_memory import GIB, MIB
+
+AXES = ("length", "depth", "width")
+BOTH = "both"
+LIMIT = 6.0  # default of --memory-limit on a CPU, in GiB
+SIZES = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")  # of single modules
+
+
+# ---- options
+
+
+def numbers(text: str) -> list[int]:
+    """Convert "128,256" to [128, 256]; raises a ValueError, which argparse reports."""
+    values = [int(word) for word in text.split(",")]
+    if not values or min(values) < 1:
+        raise ValueError
+    return values
+
+
+def _add_contenders(parser: argparse.ArgumentParser, tokens: int, *what: str) -> None:
+    parser.add_argument(
+        "--contender", action="append", default=[], help="with its options; repeatable"
+    )
+    parser.add_argument("--options", default="", help="options that all architectures get")
+    add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)
+    parser.add_argument("--what", choices=[*workloads.WHAT, *what], default=[*what, "training"][0])
+    add_number(parser, "--tokens", "tokens in each batch", tokens)
+
+
+def _add_lengths(parser: argparse.ArgumentParser, default: int) -> None:
+    text = f"source lengths, such as 512,8192 (default: {default})"
+    parser.add_argument("--lengths", type=numbers, default=[default], help=text)
+    modules.add_options(parser)
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--part", choices=workloads.PARTS, default="model")
+    add_number(parser, "--target-length", "target length (default: that of the source)")
+    limit = f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)"
+    add_number(parser, "--memory-limit", limit, least=0.5, kind=float, metavar="GIB")
+    add_number(parser, "--patience", "seconds that a process may take", 600.0, 1, float)
+
+
+def add_layer(parser: argparse.ArgumentParser) -> None:
+    _add_contenders(parser, 8192)
+    _add_lengths(parser, 1024)
+    harness.add_arguments(parser, rounds=7)
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    _add_contenders(parser, 4096)
+    _add_lengths(parser, 256)
+    _add_models(parser)
+    harness.add_arguments(parser)
+
+
+def add_growth(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--axis", choices=AXES, default="length", help="default: %(default)s")
+    parser.add_argument("--values", type=numbers, help="on the axis, such as 128,256,512")
+    _add_contenders(parser, 4096, BOTH)
+    _add_models(parser)
+    add_number(parser, "--length", "source length, if it is not the axis", 128)
+    add_number(parser, "--sentences", "sentences in each batch, at every length, not --tokens")
+    add_number(parser, "--rounds", "how often each is timed", 5)
+    slow = "seconds per point; slower points get fewer rounds"
+    add_number(parser, "--budget", slow, 30.0, 0, float)
+    add_number(parser, "--longest-step", "leave out steps that take more seconds", 60.0, 0, float)
+    harness.add_arguments(parser)
+
+
+def add_paper(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The options of `growth`, with those of a paper's measurement as defaults."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        add_growth(parser)
+        paper = prepared.PAPERS[name]
+        encoders = {words: title for title, words in paper["encoders"].items()}
+        parser.set_defaults(**paper["defaults"], contender=list(encoders), titles=encoders)
+
+    return add
+
+
+def check(args: argparse.Namespace, lengths: list[int], tokens: int) -> None:
+    """Raise a ConfigurationError if there is no contender, or a batch holds no sentence."""
+    if not args.contender:
+        raise ConfigurationError("give at least one --contender")
+    if tokens < max(lengths):
+        raise ConfigurationError(
+            f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
+        )
+
+
+def set_limit(args: argparse.Namespace, device: torch.device) -> None:
+    """Set the default of --memory-limit."""
+    if args.memory_limit is None:
+        on_gpu = device.type == "cuda"
+        total = torch.cuda.get_device_properties(device).total_memory if on_gpu else LIMIT * GIB
+        args.memory_limit = total / GIB
+
+
+def setting_of(
+    args: argparse.Namespace, device: torch.device, length: int, what: str = ""
+) -> workloads.Setting:
+    """The workload of a length."""
+    given = vars(args)
+    return workloads.Setting(
+        given.get("part", "encoder"), what or args.what, length,
+        given.get("sentences") or args.tokens // length, given.get("target_length") or length,
+        args.dtype, device.type, args.threads, args.options,
+        {name: given[name] for name in SIZES if name in given}, args.vocabulary,
+    )  # fmt: skip
+
+
+# ---- layer and memory
+
+
+def run_layer(args: argparse.Namespace) -> Report:
+    """Time all contenders at each length.
+
+    Raises:
+        ConfigurationError: arguments are invalid.
+    """
+    check(args, args.lengths, args.tokens)
+    device = harness.choose_device(args)
+    rows: list[Row] = []
+    for length in args.lengths:
+        setting = setting_of(args, device, length)._replace(target_length=8)
+        loads = [workloads.build(words, setting) for words in args.contender]
+        works = [lambda _, load=load: load.step() for load in loads]
+        name = f"length {length:,}"
+        found = harness.compare(args.contender, works, [None], args, device, name, queued=True)
+        for row, load in zip(found, loads):
+            rows.append({"length": length, **row, "parameters": load.parameters()})
+    return Report(
+        rows,
+        [("length", harness.number("length", ",.0f")), *harness.COMPARISON],
+        [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, {args.rounds} rounds"],
+        lambda path: draw_lengths(path, rows, args, "median_seconds", 1, "seconds"),
+    )
+
+
+def run_memory(args: argparse.Namespace) -> Report:
+    """Measure the memory of all contenders at each length.
+
+    Raises:
+        ConfigurationError: arguments are invalid.
+    """
+    check(args, args.lengths, args.tokens)
+    device = harness.choose_device(args)
+    set_limit(args, device)
+    rows: list[Row] = []
+    points = [(length, words) for length in args.lengths for words in args.contender]
+    for length, words in progress_bar(points, description="peaks", leave=False):
+        limit = int(args.memory_limit * GIB)
+        setting = setting_of(args, device, length)
+        peak = peak_memory.measure(words, setting, limit, args.patience, args.clock, True)
+        row = {"length": length, "contender": words, **peak._asdict()}
+        first = next((other for other in rows if other["length"] == length), row)
+        rows.append(row)
+        for name in ("peak", "allocated", "kept"):
+            own, base = row[f"{name}_bytes"], first[f"{name}_bytes"]
+            row[f"{name}_ratio"] = own / base if own is not None and base else None
+    mib = 1 / MIB
+    return Report(
+        rows,
+        [
+            ("length", harness.number("length", ",.0f")),
+            ("contender", harness.code("contender")),
+            ("peak, ratio", harness.number("peak_ratio")),
+            ("peak, MiB", harness.number("peak_bytes", ",.1f", mib)),
+            ("allocated, MiB", harness.number("allocated_bytes", ",.1f", mib)),
+            ("kept, ratio", harness.number("kept_ratio")),
+            ("kept, MiB", harness.number("kept_bytes", ",.1f", mib)),
+            ("parameters, M", harness.number("parameters", ".2f", 1e-6)),
+            ("", harness.text("problem")),
+        ],
+        [
+            f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, part of architectures: "
+            f"{args.part}, limit {args.memory_limit:.3g} GiB"
+        ],
+        lambda path: draw_lengths(path, rows, args, "peak_bytes", mib, "peak, MiB"),
+    )
+
+
+def draw_lengths(
+    path: Any, rows: list[Row], args: argparse.Namespace, column: str, scale: float, unit: str
+) -> None:
+    """Bars at one length, otherwise a line for each contender."""
+    if len(args.lengths) == 1 and column == "median_seconds":
+        return plots.bars(path, rows, f"{args.what}, length {args.lengths[0]:,}")
+    lines = [
+        plots.line(name, [row for row in rows if row["contender"] == name], "length", column, scale)
+        for name in dict.fromkeys(args.contender)
+    ]
+    with plots.figure(path, width=6.5) as (axis,):
+        plots.curves(axis, lines, "length", unit, f"{args.what}, {args.tokens:,} tokens")
+        plots.legend([axis])
+
+
+# ---- growth
+
+
+def run_growth(args: argparse.Namespace) -> Report:
+    """Measure time and memory at all values.
+
+    Raises:
+        ConfigurationError: arguments are invalid.
+    """
+    if not args.values:
+        raise ConfigurationError("growth needs --values")
+    args.values = sorted(set(args.values))
+    lengths = args.values if args.axis == "length" else [args.length]
+    check(args, lengths, args.tokens if args.sentences is None else max(lengths))
+    device = harness.choose_device(args)
+    set_limit(args, device)
+    where = machine.describe(device, args.threads)
+    whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
+    kept = kept_rows(args, where)
+    # the file keeps those that are not asked for now
+    rows = [r for r in kept if r["value"] not in args.values or r["what"] not in whats]
+    left_out: dict[tuple[str, str], str] = {}
+    batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
+    notes = [
+        f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:.3g} GiB and "
+        f"{args.longest_step:g} s a step"
+    ]
+    columns = [
+        (args.axis, harness.number("value", ",.0f")),
+        ("what", harness.text("what")),
+        ("contender", lambda row: title_of(args, row["contender"], "`{}`")),
+        ("time, ratio", harness.number("time_ratio")),
+        ("quartiles", harness.quartiles("time_ratio_quartiles")),
+        ("operations, ratio", harness.number("flop_ratio")),
+        ("seconds", harness.number("median_seconds", ".3f")),
+        ("peak, ratio", harness.number("peak_ratio")),
+        ("peak, MiB", harness.number("peak_bytes", ",.0f", 1 / MIB)),
+        ("", harness.text("problem")),
+    ]
+    report = Report(rows, columns, notes, lambda path: draw_growth(path, rows, args, whats))
+    points = [(value, what) for value in args.values for what in whats]
+    try:
+        for value, what in progress_bar(points, description=args.axis, leave=False):
+            found = [row for row in kept if (row["value"], row["what"]) == (value, what)]
+            smaller = [row for row in rows if row["value"] < value]
+            rows += found or point(args, device, value, what, smaller, left_out)
+            rows.sort(key=lambda row: row["value"])
+            left_out.update({(r["contender"], what): r["problem"] for r in found if r["problem"]})
+            if args.json:
+                harness.write_report(args.json, args, where, report)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        notes.append("interrupted: what is here is what was measured until then")
+    return report
+
+
+def kept_rows(args: argparse.Namespace, where: Row) -> list[Row]:
+    """The rows of an earlier run with these arguments on this machine, at any values."""
+
+    def same(arguments: Row) -> Row:
+        return {**json.loads(json.dumps(arguments)), "values": None}
+
+    before = read_json(args.json) if args.json else None
+    if not before or before.get("machine") != where:
+        return []
+    kept = same(before.get("arguments", {})) == same(harness.arguments(args))
+    return before["rows"] if kept else []
+
+
+def point(
+    args: argparse.Namespace,
+    device: torch.device,
+    value: int,
+    what: str,
+    before: list[Row],
+    left_out: dict[tuple[str, str], str],
+) -> list[Row]:
+    """Measure one value: peak memory, then the times of all contenders in turn.
+
+    Args:
+        args: the arguments of the subcommand.
+        device: the torch device.
+        value: the length, depth or width.
+        what: "training" or "forward".
+        before: the rows of smaller values.
+        left_out: why a (contender, what) is no longer run; extended in place.
+
+    Returns:
+        one row per contender.
+    """
+    setting = setting_of(args, device, value if args.axis == "length" else args.length, what)
+    rows: list[Row] = []
+    for words in args.contender:
+        row: Row = {"axis": args.axis, "value": value, "what": what, "contender": words}
+        reason = left_out.get((words, what)) or too_slow(args, value, what, words, before)
+        if not reason:
+            limit = int(args.memory_limit * GIB)
+            own = sized(args, words, value)
+            peak = peak_memory.measure(own, setting, limit, args.patience, args.clock)
+            row["peak_bytes"], row["first_seconds"] = peak.peak_bytes, peak.seconds
+            reason = peak.problem
+            if peak.seconds is not None and peak.seconds > args.longest_step:
+                reason = f"a step takes {peak.seconds:.3g} s"
+        if reason:
+            left_out[words, what] = reason
+        rows.append({**row, "problem": reason})
+    add_times(args, device, setting, [row for row in rows if not row["problem"]])
+    base = rows[0].get("peak_bytes")
+    for row in rows:
+        if base and row.get("peak_bytes") is not None:
+            row["peak_ratio"] = row["peak_bytes"] / base
+    return rows
+
+
+def add_times(
+    args: argparse.Namespace, device: torch.device, setting: workloads.Setting, rows: list[Row]
+) -> None:
+    """Time the contenders of these rows in turn; add times and operations to the rows."""
+    if not rows:
+        return
+    expected = sum(row["first_seconds"] for row in rows)
+    rounds = max(1, min(args.rounds, int(args.budget / max(expected, 1e-9))))
+    names = [row["contender"] for row in rows]
+    loads = [workloads.build(sized(args, name, rows[0]["value"]), setting) for name in names]
+    works = [lambda _, load=load: load.step() for load in loads]
+    how = argparse.Namespace(rounds=rounds, warmup=int(rounds > 1), clock=args.clock)
+    description = f"{setting.what}, {args.axis} {rows[0]['value']:,}"
+    counted = lambda name: expected < args.budget  # noqa: E731
+    found = harness.compare(names, works, [None], how, device, description, counted)
+    ratios = ("time_ratio", "time_ratio_quartiles", "flop_ratio", "ratio_to_flop_limit")
+    for row, figures, load in zip(rows, found, loads):
+        if names[0] != args.contender[0]:  # the baseline is not here
+            figures = {name: value for name, value in figures.items() if name not in ratios}
+        row.update(figures, rounds=rounds, parameters=load.parameters())
+
+
+def too_slow(args: argparse.Namespace, value: int, what: str, words: str, before: list[Row]) -> str:
+    """Why a step is not run, or "": its time, extrapolated from the previous value, is too long."""
+    own = [r for r in before if r["contender"] == words and r["what"] == what]
+    if not own or own[-1].get("first_seconds") is None:
+        return ""
+    factor = value / own[-1]["value"]
+    expected = own[-1]["first_seconds"] * (factor**2 if args.axis == "width" else factor)
+    if expected <= args.longest_step:
+        return ""
+    # the same number of tokens takes at most, the same number of sentences at least that long
+    bound = "up to" if args.sentences is None else "at least"
+    return f"not run: {bound} {expected:.0f} s a step from {args.axis} {value:,} on"
+
+
+def sized(args: argparse.Namespace, words: str, value: int) -> str:
+    """A contender's words, with the options that set the depth or width to `value`.
+
+    Raises:
+        ConfigurationError: the encoder has more blocks than layers.
+    """
+    if args.axis == "length":
+        return words
+    if args.axis == "width":
+        sides = ("encoder", "decoder")
+        dims = [f"--{side}-embed-dim {value} --{side}-ffn-embed-dim {4 * value}" for side in sides]
+        return " ".join([words, *dims])
+    model = contenders.configure(words, args.options, "none", "fp32", True).model
+    blocks = str(getattr(model, "encoder_blocks", None) or value).count(",") + 1
+    if value < blocks:
+        raise ConfigurationError(
+            f"--values {value}: `{words}` has {blocks} blocks, so give at least {blocks}"
+        )
+    layers = f"{words} --encoder-layers {value} --decoder-layers {value}"
+    if blocks == 1:
+        return layers
+    each = [value // blocks + (1 if index < value % blocks else 0) for index in range(blocks)]
+    return f"{layers} --encoder-blocks {','.join(map(str, each))}"
+
+
+def title_of(args: argparse.Namespace, words: str, form: str = "{}") -> str:
+    """The name of a contender where the command has one, otherwise its words, formatted."""
+    return getattr(args, "titles", {}).get(words) or form.format(words)
+
+
+def draw_growth(path: Any, rows: list[Row], args: argparse.Namespace, whats: list[str]) -> None:
+    """Draw time on the left and memory on the right, one row each for training and inference."""
+    columns = (("median_seconds", "seconds", 1.0), ("peak_bytes", "peak, MiB", 1 / MIB))
+    with plots.figure(path, 2, len(whats)) as axes:
+        for place, what in enumerate(whats):
+            for side, (name, unit, scale) in enumerate(columns):
+                lines = []
+                for words in dict.fromkeys(args.contender):
+                    own = [r for r in rows if r["contender"] == words and r["what"] == what]
+                    here = [row for row in own if not row["problem"]]
+                    ends = next((r["problem"] for r in own if r["problem"]), "").split(":")[0]
+                    title = title_of(args, words)
+                    lines.append(plots.line(title, here, "value", name, scale, ends))
+                title = "training step" if what == "training" else "inference"
+                plots.curves(axes[2 * place + side], lines, args.axis, unit, title)
+        plots.legend(axes)
+
+
+# ---- the papers
+
+
+def run_figure2(args: argparse.Namespace) -> Report:
+    """Figure 2 of Fastformer: `growth`, and where Fastformer is the fastest, as in the paper."""
+    report = run_growth(args)
+    notes = list(report.notes)
+    for what in workloads.WHAT:
+        lengths: dict[bool, list[str]] = {True: [], False: []}
+        for value in sorted({row["value"] for row in report.rows}):
+            seconds = {
+                title_of(args, row["contender"]): row["median_seconds"]
+                for row in report.rows
+                if row["what"] == what and row["value"] == value and "median_seconds" in row
+            }
+            own = seconds.pop("Fastformer", None)
+            if own and seconds:
+                name = min(seconds, key=lambda title: seconds[title])
+                share = f"{value:,} ({name} takes {seconds[name] / own:.2f} of its time)"
+                lengths[own < seconds[name]].append(share)
+        for faster, found in lengths.items():
+            if found:
+                notes.append(
+                    f"{what}: Fastformer is {'' if faster else 'not '}the fastest "
+                    f"({'agrees' if faster else 'disagrees'} with the paper) at length, with the "
+                    f"next one: {', '.join(found)}"
+                )
+    return report._replace(notes=notes)
+
+
+def run_table3(args: argparse.Namespace) -> Report:
+    """Table 3 of MSCFFN: `growth`, as steps per second beside the paper's."""
+    report = run_growth(args)
+    steps = prepared.PAPERS["table3"]["steps"]  # published, by title and length
+    rows = {(row["value"], title_of(args, row["contender"])): row for row in report.rows}
+    here, paper = [], []
+    for (length, title), row in rows.items():
+        row["title"], row["paper"] = title, (steps.get(title) or {}).get(length)
+        row["steps"] = 1 / row["median_seconds"] if row.get("median_seconds") else None
+        base = rows.get((length, title.rstrip("+")), {})
+        if title.endswith("+") and base:
+            theirs = (steps.get(title.rstrip("+")) or {}).get(length)
+            if row["paper"] and theirs:
+                row["paper_gain"] = row["paper"] / theirs
+                paper.append(row["paper_gain"])
+            if row["steps"] and base["steps"]:
+                # of each round, as all contenders are timed in turn
+                gain = harness.spread(harness.ratios(base["seconds"], row["seconds"]))
+                row["gain"], row["gain_quartiles"] = gain.median, [gain.low, gain.high]
+                here.append(gain)
+    notes = list(report.notes)
+    if here:
+        medians = [gain.median for gain in here]
+        line = (
+            f"with MSCFFN an encoder is faster in {sum(gain.low > 1 for gain in here)} of "
+            f"{len(here)} comparisons (the lower quartile is above 1), with {min(medians):.2f} to "
+            f"{max(medians):.2f} times as many steps"
+        )
+        if paper:
+            line += (
+                f"; in the paper in {sum(gain > 1 for gain in paper)} of {len(paper)}, with "
+                f"{min(paper):.2f} to {max(paper):.2f} times as many"
+            )
+        notes.append(line)
+    columns = [
+        ("length", harness.number("value", ",.0f")),
+        ("encoder", harness.text("title")),
+        ("steps/s, paper", harness.number("paper", ".3g")),
+        ("steps/s, here", harness.number("steps", ".3g")),
+        ("gain by MSCFFN, paper", harness.number("paper_gain", ".3g")),
+        ("gain by MSCFFN, here", harness.number("gain", ".2f")),
+        ("quartiles", harness.quartiles("gain_quartiles")),
+        ("peak, MiB", harness.number("peak_bytes", ",.0f", 1 / MIB)),
+        ("", harness.text("problem")),
+    ]
+    return report._replace(columns=columns, notes=notes)
+
+
+COMMANDS = {
+    "layer": (add_layer, run_layer),
+    "memory": (add_memory, run_memory),
+    "growth": (add_growth, run_growth),
+    "figure2": (add_paper("figure2"), run_figure2),
+    "table3": (add_paper("table3"), run_table3),
+}

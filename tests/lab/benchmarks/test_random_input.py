@@ -1,0 +1,310 @@
+"""Time and memory on random input: what is counted, what is left out, and what a rerun keeps."""
+
+import argparse
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_plugins.lab.benchmarks import FILES, contenders, prepared, workloads
+from fairseq_plugins.lab.benchmarks import random_input as measured
+from fairseq_plugins.lab.commands import benchmark
+from tests.lab.benchmarks.running import SIZES, measure, refused
+
+LAYER = ["layer", "--rounds", 1, "--warmup", 0]
+
+
+def test_operations_are_those_of_the_equations(tmp_path):
+    words = [*LAYER, "--what", "forward", "--dim", 48, "--heads", 4, "--tokens", 64]
+    names = ["ffn", "mscffn", "ffn --inner 96", "sdpa", "softmax", "fastformer-plain"]
+    for name in names:
+        words += ["--contender", name]
+    rows = measure(tmp_path, *words, "--lengths", "16,64")["rows"]
+    assert [row["contender"] for row in rows] == names + names
+    d, tokens = 48, 64
+    for length, own in ((16, rows[:6]), (64, rows[6:])):
+        attention = 4 * d * d + 2 * length * d
+        multiply_adds = [8 * d * d, 2.25 * d * d, 4 * d * d, attention, attention, 3 * d * d]
+        assert [row["length"] for row in own] == [length] * 6
+        assert [row["flops"] for row in own] == [2 * tokens * count for count in multiply_adds]
+        assert own[0]["time_ratio"] == 1.0
+        limit = own[1]["ratio_to_flop_limit"]
+        assert limit == pytest.approx(own[1]["time_ratio"] * 8 / 2.25)
+
+
+def test_backward_is_counted_with_what_it_computes_again(tmp_path):
+    """A copy has no operations; a summary has a score and a sum for each head and feature."""
+    words = [*LAYER, "--dim", 48, "--heads", 4, "--tokens", 64, "--lengths", 32]
+    for name in ("ffn", "sdpa", "copy", "summaries"):
+        words += ["--contender", name]
+    ffn, sdpa, copy, summaries = measure(tmp_path, *words)["rows"]
+    assert ffn["flops"] == 3 * 2 * 64 * 8 * 48 * 48
+    # the fused attention computes its scores once more
+    assert sdpa["flops"] == 2 * 64 * (3 * 4 * 48 * 48 + (2 + 5) * 32 * 48)
+    assert (copy["flops"], summaries["flops"]) == (0, 3 * 2 * 64 * 2 * 4 * 48)
+    assert copy["parameters"] == 0 and summaries["parameters"] == 4 * 48
+
+
+def test_encoders_side_by_side(tmp_path):
+    words = [*LAYER, "--options", SIZES, "--tokens", 64, "--lengths", "16,32"]
+    for name in ("transformer", "transformer", "transformer_ftc --feature-window 1"):
+        words += ["--contender", name]
+    plot = tmp_path / "plot.svg"
+    rows = measure(tmp_path, *words, "--plot", plot)["rows"]
+    assert [row["flop_ratio"] for row in rows[:2]] == [1.0, 1.0]
+    assert rows[2]["flop_ratio"] < 0.9 and rows[5]["flop_ratio"] < 0.9
+    assert rows[0]["parameters"] == rows[1]["parameters"] > 0
+    assert "transformer_ftc --feature-window 1" in plot.read_text()
+
+
+def test_what_a_feed_forward_network_keeps(tmp_path):
+    words = ["memory", "--dim", 48, "--tokens", 8192, "--lengths", 64, "--contender", "ffn"]
+    (row,) = measure(tmp_path, *words)["rows"]
+    assert row["problem"] == "" and row["parameters"] == 2 * 4 * 48 * 48 + 5 * 48
+    # its input and the inner layer, in fp32
+    assert row["kept_bytes"] == 8192 * (48 + 4 * 48) * 4
+    assert row["peak_ratio"] == row["kept_ratio"] == 1.0 and row["peak_bytes"] > 0
+    # at its peak there are also the gradients of the output and of the inner layer
+    assert row["allocated_bytes"] > row["kept_bytes"] - 8192 * 48 * 4
+
+
+def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
+    """Dropout on the attention weights needs all of them; the additive attention has few."""
+    words = ["memory", "--dim", 32, "--heads", 4, "--dropout", 0.1, "--tokens", 2048]
+    words += ["--contender", "sdpa", "--contender", "fastformer"]
+    plot = tmp_path / "plot.svg"
+    rows = measure(tmp_path, *words, "--lengths", "64,512", "--plot", plot)["rows"]
+    short, _, long, additive = rows
+    assert long["kept_bytes"] > 4 * short["kept_bytes"]
+    assert long["allocated_bytes"] > 3 * short["allocated_bytes"]
+    assert additive["kept_ratio"] < 0.2
+    assert additive["allocated_bytes"] < 0.5 * long["allocated_bytes"]
+    assert additive["peak_bytes"] > 0  # of the process, with what else it touches
+    assert "fastformer" in plot.read_text()
+
+
+def test_what_does_not_fit_is_said(tmp_path):
+    words = ["memory", "--dim", 32, "--heads", 8, "--dropout", 0.1, "--tokens", 4096]
+    words += ["--contender", "sdpa", "--contender", "fastformer"]
+    # a GPU build of torch alone has more than half a GiB; the weights, 0.5 GiB, are held twice
+    words += ["--lengths", 4096, "--memory-limit", 1]
+    softmax, additive = measure(tmp_path, *words)["rows"]
+    assert softmax["problem"] == "does not fit in 1 GiB" and softmax["peak_bytes"] is None
+    assert additive["problem"] == "" and additive["peak_ratio"] is None
+
+
+def test_a_step_that_runs_out_of_memory_is_no_figure(monkeypatch):
+    """fairseq skips such a step, and resets a GPU's peak after each: both would give figures."""
+    setting = workloads.Setting("model", "training", 4, 2, 4, "fp32", "cpu", 1, SIZES, {}, 32)
+    workload = workloads.build("transformer", setting)
+    assert workload.trainer.cuda_env is None
+
+    def fail(*arguments, **named):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(workload.trainer.task, "train_step", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        workload.step()
+
+
+def test_a_gpu_s_whole_memory_is_the_limit(monkeypatch):
+    found = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    for device, given, limit in (("cpu", None, 6), ("cuda", None, 80), ("cuda", 7, 7)):
+        args = argparse.Namespace(memory_limit=given, patience=1)
+        measured.set_limit(args, torch.device(device))
+        assert args.memory_limit == limit
+
+
+def test_growth_of_whole_models(tmp_path):
+    plot = tmp_path / "plot.svg"
+    words = ["growth", "--options", SIZES, "--values", "64,16", "--tokens", 128, "--rounds", 2]
+    words += ["--what", "training", "--clock", "processor", "--plot", plot]
+    words += ["--contender", "transformer", "--contender", "transformer_ftc"]
+    found = measure(tmp_path, *words)
+    rows = found["rows"]
+    assert [row["value"] for row in rows] == [16, 16, 64, 64]
+    assert {row["what"] for row in rows} == {"training"}
+    assert [row["time_ratio"] for row in rows[::2]] == [1.0, 1.0]
+    for row in rows:
+        assert row["problem"] == "" and row["peak_bytes"] > 0 and row["median_seconds"] > 0
+        assert row["rounds"] == 2
+    assert rows[1]["flop_ratio"] < 1 and found["arguments"]["clock"] == "processor"
+    drawn = plot.read_text()
+    assert "training step" in drawn and "peak, MiB" in drawn and "inference" not in drawn
+
+
+def test_steps_that_take_too_long_are_left_out_with_the_reason(tmp_path):
+    words = ["growth", "--options", SIZES, "--values", "8,16", "--tokens", 16, "--part", "encoder"]
+    words += ["--what", "forward", "--contender", "transformer", "--longest-step", 1e-9]
+    tried, not_tried = measure(tmp_path, *words)["rows"]
+    assert tried["problem"].startswith("a step takes") and "seconds" not in tried
+    assert not_tried["problem"] == tried["problem"] and "peak_bytes" not in not_tried
+
+
+@pytest.fixture
+def points(monkeypatch):
+    """The (value, what) that were measured, by a `point` that invents its rows."""
+    asked = []
+
+    def point(args, device, value, what, before, left_out):
+        asked.append((value, what))
+        if value == 666:
+            raise KeyboardInterrupt
+        rows = [{"value": value, "what": what, "contender": words} for words in args.contender]
+        for number, row in enumerate(rows):
+            row.update(problem=left_out.get((row["contender"], what), ""))
+            row["median_seconds"] = (number + 1) * 0.5
+            row["seconds"] = [row["median_seconds"] * slow for slow in (1.0, 1.2, 1.4)]
+        if value > 4000:
+            rows[0]["problem"] = left_out[args.contender[0], what] = "does not fit"
+            del rows[0]["median_seconds"]
+        return rows
+
+    monkeypatch.setattr(measured, "point", point)
+    return asked
+
+
+def test_a_rerun_keeps_what_was_measured(tmp_path, points):
+    words = ["growth", "--what", "training", "--contender", "transformer", "--tokens"]
+
+    def asked(tokens, values):
+        points.clear()
+        rows = measure(tmp_path, *words, tokens, "--values", values)["rows"]
+        return [value for value, _ in points], [row["value"] for row in rows]
+
+    assert asked(9000, "8") == ([8], [8])
+    assert asked(9000, "8,32") == ([32], [8, 32])
+    # an interrupted run has written what it has, and what is not asked for again stays in the file
+    assert asked(9000, "16,666") == ([16, 666], [8, 16, 32])
+    # why a contender is left out is kept too
+    assert asked(9000, "4096") == ([4096], [8, 16, 32, 4096])
+    rows = measure(tmp_path, *words, 9000, "--values", "4096,8192")["rows"]
+    assert rows[-1]["problem"] == "does not fit"
+    # with another setting, or on another commit, nothing is kept
+    assert asked(32, "8") == ([8], [8])
+    path = tmp_path / "figures.json"
+    path.write_text(
+        path.read_text().replace(json.loads(path.read_text())["machine"]["commit"], "x")
+    )
+    assert asked(32, "8") == ([8], [8])
+
+
+def test_figure_2_says_whether_fastformer_is_fastest(tmp_path, points, capsys):
+    plot = tmp_path / "plot.svg"
+    words = ["figure2", "--values", "8,16", "--tokens", 16]
+    assert len(measure(tmp_path, *words, "--plot", plot)["rows"]) == 2 * 2 * 7
+    output, drawn = capsys.readouterr().out, plot.read_text()
+    for title in prepared.PAPERS["figure2"]["encoders"]:
+        assert f"| 16 | forward | {title} |" in output and title in drawn
+    # the invented times grow in the order of the contenders, and Fastformer is the last
+    assert "training: Fastformer is not the fastest (disagrees with the paper) at" in output
+    assert "8 (Transformer takes 0.14 of its time), 16 (Tra" in output
+
+
+def test_table_3_stands_beside_the_papers_figures(tmp_path, points, capsys):
+    found = measure(tmp_path, "table3", "--sentences", 1, "--values", "128,4096")
+    assert found["arguments"]["what"] == "training"
+    output = capsys.readouterr().out
+
+    def cells(*start):
+        rows = [[c.strip() for c in line.strip("| ").split("|")] for line in output.splitlines()]
+        (row,) = [row for row in rows if tuple(row[: len(start)]) == start]
+        return row[len(start) :]
+
+    # the fifth contender takes 2.5 s, and the first 0.5 s
+    assert cells("128", "Transformer+")[:5] == ["29.1", "0.4", "1.44", "0.20", "0.200 - 0.200"]
+    assert cells("128", "Transformer")[:4] == ["20.2", "2", "-", "-"]
+    assert cells("4,096", "Transformer+")[:4] == ["-", "0.4", "-", "-"]
+    assert cells("4,096", "Transformer")[-1] == "does not fit"
+    assert cells("4,096", "Performer+")[:2] == ["1.85", "0.286"]
+    # the slower the encoder, the smaller the invented gain; of 4,096 the first has none
+    assert "faster in 0 of 7 comparisons" in output and "0.20 to 0.50 times as many" in output
+    assert "in the paper in 6 of 6, with 1.44 to 1.74 times as many" in output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [words for paper in prepared.PAPERS.values() for words in paper["encoders"].values()],
+)
+def test_each_encoder_of_a_paper_can_be_built(words):
+    options = "--encoder-embed-dim 24 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
+    options += " --encoder-layers 2 --decoder-layers 1 --max-source-positions 64"
+    model = contenders.build_without_data(words, options, 20, "fp32", True).cfg.model
+    kind = words.split("--encoder-token-mixer ")[1].split()[0]
+    assert model.encoder_token_mixer == kind
+    assert (model.encoder_ffn == "mscffn") == ("--encoder-ffn mscffn" in words)
+
+
+def test_steps_of_more_sentences_that_would_take_too_long_are_left_out():
+    """From 128 to 1,024, 32 sentences take at least 8 times as long."""
+    parser = argparse.ArgumentParser()
+    measured.COMMANDS["table3"][0](parser)
+    args = parser.parse_args(["--longest-step", "60"])
+    setting = measured.setting_of(args, torch.device("cpu"), 1024)
+    assert (setting.length, setting.sentences, setting.part) == (1024, 32, "encoder")
+    words = args.contender[0]
+    row = {"contender": words, "what": "training", "value": 128, "first_seconds": 7.4}
+    assert measured.too_slow(args, 1024, "training", words, [row]) == ""
+    row["first_seconds"] = 7.6
+    found = measured.too_slow(args, 1024, "training", words, [row])
+    assert found == "not run: at least 61 s a step from length 1,024 on"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_defaults_in_the_help_are_those_that_are_used(name):
+    """Figure 2 and table 3 change defaults of `growth`."""
+    parser = argparse.ArgumentParser()
+    benchmark.find(name)[1](parser)
+    shown = 0
+    for action in parser._actions:
+        said = re.search(r"default: ([\w.]+)\)?$", (action.help or "") % vars(action))
+        if said and (said[1][0].isdigit() or said[1] in map(str, action.choices or [])):
+            assert str(action.default).strip("[]") == said[1], action.option_strings
+            shown += 1
+    assert shown
+
+
+def test_depth_and_width_reach_the_model():
+    def sized(axis, words, value):
+        return measured.sized(argparse.Namespace(axis=axis, options=""), words, value)
+
+    assert sized("length", "transformer", 7) == "transformer"
+    assert sized("depth", "transformer", 5).split()[1:] == [
+        "--encoder-layers", "5", "--decoder-layers", "5",
+    ]  # fmt: skip
+    assert "5 --decoder-layers 5 --encoder-blocks 3,2" in sized("depth", "transformer_ftc", 5)
+    assert "--encoder-blocks 2,2,1" in sized("depth", "transformer_ftc --encoder-blocks 1,1,1", 5)
+    assert "--encoder-embed-dim 64 --encoder-ffn-embed-dim 256" in sized("width", "transformer", 64)
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["growth", "--values", "8"], "at least one --contender"),
+        (["layer", "--contender", "sdpb"], "'sdpb' is not an architecture"),
+        (["layer", "--contender", "ffn --colour 3"], "`ffn --colour 3`: unrecognized arguments"),
+        (["layer", "--contender", "softmax --heads 7"], "`softmax --heads 7`"),
+        (["layer", "--contender", "fastformer --heads 7"], "7 heads do not divide"),
+        (["layer", "--contender", "sdpa --heads 7"], "7 heads do not divide"),
+        (["layer", "--contender", "ffn --dropout 2"], "`ffn --dropout 2`: --dropout 2: must be"),
+        (["layer", "--contender", "ffn", "--json", "."], "--json . is a folder: give a file"),
+        (["layer", "--contender", "ffn", "--rounds", "0"], "--rounds 0"),
+        (["memory", "--contender", "ffn", "--memory-limit", "0.1"], "--memory-limit 0.1"),
+        (["memory", "--contender", "ffn", "--patience", "0"], "--patience 0:"),
+        (["memory", "--contender", "mscffn --subspaces 7"], "--mscffn-subspaces 7 must be even"),
+        (["growth", "--values", "64", "--tokens", "32", "--contender", "transformer"], "--tokens"),
+        (
+            ["growth", "--axis", "depth", "--values", "1", "--length", "0", "--contender", "ffn"],
+            "--length 0: must be at least 1",
+        ),
+        (
+            ["growth", "--axis", "depth", "--values", "1", "--contender", "transformer_ftc"],
+            "`transformer_ftc` has 2 blocks",
+        ),
+    ],
+)
+def test_mistakes_are_errors_of_one_line(words, complaint):
+    assert complaint in refused(*words)
