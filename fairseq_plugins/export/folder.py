@@ -7,6 +7,8 @@ import os
 import platform
 import re
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 
+import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     FULL,
@@ -67,6 +70,7 @@ def new_folder(out: Path) -> Iterator[Path]:
                 tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".")
             )
             lock(stack.enter_context(open_to_append(Path(scratch) / LOCK)), out, "export")
+            stack.enter_context(_ended_at_once(scratch))
             part = Path(scratch) / out.name  # unlike `scratch`, readable for others
             part.mkdir()
             yield part
@@ -79,6 +83,30 @@ def new_folder(out: Path) -> Iterator[Path]:
                 f"--out {out} was written by another process meanwhile: give a new folder"
             ) from None
         raise
+
+
+@contextlib.contextmanager
+def _ended_at_once(scratch: str) -> Iterator[None]:
+    """Let a signal end the command here: remove the folder, and exit without raising an exception.
+
+    Where torch's exporter and onnx call Python from C++, an exception aborts the process.
+    """
+
+    def end(number: int, frame: Any) -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        print("stopped", file=sys.stderr, flush=True)
+        os._exit(128 + number)
+
+    before = {}
+    if fairseq_plugins.PROGRAM == fairseq_plugins.__name__:  # no other program ends so
+        numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+        heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, end) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def write_graphs(model: Any, task: Any, out: Path) -> None:

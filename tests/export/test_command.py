@@ -4,6 +4,9 @@ import errno
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -190,6 +193,28 @@ def test_two_exports_to_one_folder_leave_the_first_whole(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigurationError, match="loop already exists: give a new folder"):
         check_new_folder(tmp_path / "loop")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_is_no_exception_where_c_calls_python(number, tmp_path):
+    code = """
+import os, signal, sys
+number, sys.argv = int(sys.argv[1]), ["fairseq-plugins"]
+signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup
+from pathlib import Path
+import fairseq_plugins; fairseq_plugins.register()
+from fairseq_plugins.export.folder import new_folder
+with new_folder(Path("out")) as part:
+    (part / "config.json").touch()
+    try:
+        os.kill(os.getpid(), number)
+    finally:
+        print("an exception")
+"""
+    words = [sys.executable, "-c", code, str(int(number))]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "stopped\n")
+    assert not os.listdir(tmp_path)
 
 
 def test_scores_that_are_no_numbers_differ(run, monkeypatch):
