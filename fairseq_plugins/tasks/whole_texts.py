@@ -26,10 +26,7 @@ class WholeTexts(FairseqTask):
             f"a text of {longest:,} tokens is longer than --max-tokens (or --max-tokens-valid) "
             f"{max_tokens}: give {longest} or more, or truncate texts with {self.how_to_cut}"
         )
-        # only texts of valid and test may be skipped, on request
-        optional = getattr(self.cfg, "skip_invalid_size_inputs_valid_test", False)
-        optional &= dataset is not self.datasets.get(getattr(self.cfg, "train_subset", "train"))
-        if max_tokens is not None and longest > max_tokens and not optional:
+        if max_tokens is not None and longest > max_tokens:
             raise too_long
         try:
             return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
