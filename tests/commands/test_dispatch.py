@@ -86,14 +86,27 @@ def test_every_command_has_help_that_names_itself(name, capsys):
     assert capsys.readouterr().out.startswith(f"usage: python -m fairseq_plugins {name} ")
 
 
-@pytest.mark.parametrize("file, named", [("out.pt", "out.pt"), (None, "lead-baseline")])
-def test_a_fault_of_the_system_is_one_line(monkeypatch, file, named):
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (OSError(28, "No space left on device", "out.pt"), "out.pt: No space left on device"),
+        (OSError(28, "No space left on device", b"out.pt"), "out.pt: No space left on device"),
+        (OSError("closed\nby the other side"), r"lead-baseline: closed\nby the other side"),
+        (MemoryError("2 TiB"), "lead-baseline: not enough memory: 2 TiB"),
+        (RuntimeError("can't allocate memory: 9 bytes\nat"), "lead-baseline: not enough memory: "),
+        (RecursionError("maximum depth"), "lead-baseline: an input is nested too deeply"),
+        (RuntimeError("Symlink loop from '/loop'"), "lead-baseline: Symlink loop from '/loop'"),
+        (RuntimeError("a fault of ours"), None),
+    ],
+)
+def test_what_users_can_mend_is_one_line(monkeypatch, error, told):
     def main(argv):
-        raise OSError(28, "No space left on device", file)
+        raise error
 
     monkeypatch.setattr(lead_baseline, "main", main)
-    with pytest.raises(ConfigurationError, match=f"^{named}: No space left on device$"):
+    with pytest.raises(RuntimeError if told is None else ConfigurationError) as raised:
         commands.main(["lead-baseline"])
+    assert str(raised.value).startswith(told or str(error)) and "\n" not in (told or "")
 
 
 def test_a_locale_without_the_letters_ends_no_command(tmp_path):
@@ -113,13 +126,16 @@ def test_a_locale_without_the_letters_ends_no_command(tmp_path):
     assert b"gr\\xf6\\xdfe" in done.stdout and b"is ready for training" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_ends_as_an_interrupt_does(monkeypatch, capsys, number):
-    """SIGHUP comes from a terminal that is closed."""
+    """SIGHUP comes from a terminal that is closed. Libraries make other errors of interrupts."""
 
     def main(argv):
-        os.kill(os.getpid(), number)
-        pytest.fail("it goes on")
+        try:
+            os.kill(os.getpid(), number)
+            pytest.fail("it goes on")
+        except KeyboardInterrupt:
+            raise ConfigurationError("the model cannot be exported") from None
 
     monkeypatch.setattr(lead_baseline, "main", main)
     before = signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup
@@ -201,3 +217,12 @@ def test_the_program_completes_commands_and_options(line, expected, tmp_path):
     )
     subprocess.run([sys.executable, str(program)], env=environment, check=True)
     assert [word.strip() for word in out.read_text().split("\n")] == expected
+
+
+def test_an_interrupt_of_the_first_imports_is_a_line(tmp_path):
+    """As python is still at the imports of the program, before a command has begun."""
+    (tmp_path / "fairseq-plugins").write_text("import fairseq_plugins\nraise KeyboardInterrupt\n")
+    words = [sys.executable, str(tmp_path / "fairseq-plugins")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
