@@ -7,8 +7,9 @@ from typing import Any
 import fairseq_plugins
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import MOST
-from fairseq_plugins.engine import ClassEngine, Engine, Options, Place
+from fairseq_plugins.engine import ClassEngine, Engine, Place
 from fairseq_plugins.errors import ConfigurationError, check_number
+from fairseq_plugins.search.options import Options
 
 
 def open_engine(
@@ -48,8 +49,7 @@ def open_engine(
             cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000,
         )  # fmt: skip
         return models
-    wanted = Options(**options)
-    wanted.check()
+    wanted = Options.of(options)
     check_number("max_tokens", max_tokens, 1)
     places, exported = find_models(models, threads, of_checkpoints)
     if exported:

@@ -1,20 +1,14 @@
 """What an engine is: it runs a model, with torch or onnxruntime. `choose_engine` makes one."""
 
-import math
-import numbers
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
-from fairseq_plugins.errors import ConfigurationError, check_number, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.serving.text import Output
 
-LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
-LEAST = {  # of the whole numbers among the options of the search
-    "beam": 1, "nbest": 1, "min_len": 0, "no_repeat_ngram": 0, "sampling_topk": 0, "seed": 0
-}  # fmt: skip
 IN_EACH_PROCESS = (
     'start the processes with multiprocessing.get_context("spawn"), and make the Translator, '
     "Summarizer or Classifier in each of them, such as in the initializer of a Pool"
@@ -23,51 +17,6 @@ Place = str | Path
 # whether to show a bar on stderr, or a function called with the number of texts of each batch
 Progress = bool | Callable[[int], Any]
 Done = Callable[[int], Any]  # called with the number of sources of each finished batch
-
-
-class Options(NamedTuple):
-    """Options of the search, named as in fairseq-generate.
-
-    Attributes:
-        beam: number of hypotheses per sentence.
-        nbest: number of hypotheses that `Translator.hypotheses` returns, at most `beam`.
-        lenpen: scores are sums of log-probabilities over length to this power.
-        min_len: the fewest tokens of a hypothesis, without the end symbol.
-        no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
-        sampling: draw `beam` hypotheses instead of searching for the best.
-        sampling_topk: draw among this many best tokens; 0 for all.
-        temperature: divisor of the logits when sampling.
-        seed: seed of sampling. With an exported model, a sentence's draws depend only on it and on
-            the sentence's number; with torch, also on the other sentences.
-    """
-
-    beam: int = 5
-    nbest: int = 1
-    lenpen: float = 1.0
-    min_len: int = 1
-    no_repeat_ngram: int = 0
-    sampling: bool = False
-    sampling_topk: int = 0
-    temperature: float = 1.0
-    seed: int = 1
-
-    def check(self) -> None:
-        """Raise a ConfigurationError for values that cannot work."""
-        for name, least in LEAST.items():
-            most = 2**63 - 1 if name == "seed" else math.inf  # torch overflows beyond 64 bits
-            check_number(name, getattr(self, name), least, most)
-        if self.nbest > self.beam:
-            raise ConfigurationError(f"--nbest {self.nbest} is above --beam {self.beam}")
-        check_number("lenpen", self.lenpen, -LARGEST_PENALTY, LARGEST_PENALTY, numbers.Real)
-        if isinstance(self.temperature, numbers.Real) and not 0 < self.temperature < math.inf:
-            raise ConfigurationError(f"--temperature {self.temperature}: must be above 0")
-        check_number("temperature", self.temperature, 0, kind=numbers.Real)
-        for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
-            value = getattr(self, name)
-            if value != off and not self.sampling:
-                raise ConfigurationError(
-                    f"{flag(name)} {value} needs --sampling: add it, or remove this"
-                )
 
 
 class Input(NamedTuple):

@@ -65,7 +65,7 @@ def check_number(
     Raises:
         ConfigurationError: the value is outside, or not of `kind`.
     """
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or isinstance(value, bool):
         whole = "whole " if kind is numbers.Integral else ""
         raise ConfigurationError(f"{flag(name)} {value!r}: must be a {whole}number")
     check_range(flag(name), value, least, most)

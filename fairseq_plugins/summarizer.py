@@ -29,7 +29,7 @@ class Summarizer:
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
         options: options of `choose_engine.open_engine`, and of the search, such as nbest=1 (see
-            `engine.Options`).
+            `search.options.Options`).
 
     Attributes:
         engine: runs the model.

@@ -32,8 +32,8 @@ class Translator:
         models, data: see `choose_engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
-        options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of
-            the search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `engine.Options`.
+        options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of the
+            search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `search.options`.
 
     Attributes:
         engine: runs the model.
@@ -87,7 +87,7 @@ class Translator:
         self,
         lines: Iterable[str],
         count: int,
-        prefixes: Sequence[str] | None = None,
+        prefixes: Iterable[str] | None = None,
         first: int = 0,
     ) -> list[list[Output]]:
         """Up to `count` translations per line in subwords, the best first; for a line without
@@ -154,8 +154,8 @@ class Translator:
 
     def hypotheses(
         self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
         split: bool = False,
         first: int = 0,
     ) -> list[list[Scored]]:
@@ -192,11 +192,12 @@ class Translator:
             for outputs in self.candidates(lines, self._nbest, prefixes, first)
         ]
 
-    def _prefixes(self, lines: list[str], prefixes: Sequence[str] | None) -> list[list[str]]:
+    def _prefixes(self, lines: list[str], prefixes: Iterable[str] | None) -> list[list[str]]:
         """The subwords of the prefix of each line."""
         if prefixes is None:
             return [[] for _ in lines]
-        if len(listed(prefixes)) != len(lines):
+        prefixes = listed(prefixes)
+        if len(prefixes) != len(lines):
             raise ConfigurationError(
                 f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
                 'each line, "" for none'

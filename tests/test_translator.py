@@ -22,9 +22,9 @@ from fairseq_plugins import commands, trained_models
 from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
-from fairseq_plugins.engine import LARGEST_PENALTY, Options
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
+from fairseq_plugins.search.options import LARGEST_PENALTY, Options
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
@@ -447,7 +447,7 @@ def test_the_length_penalty_has_limits(translate, value):
     told = f"^--lenpen {value}: must be from -10 to 10$"
     with pytest.raises(ConfigurationError, match=told):
         translate("", f"--lenpen={value}")
-    for options in (lambda **kw: Options(**kw).check(), functools.partial(Translator, "missing")):
+    for options in (lambda **kw: Options.of(kw), functools.partial(Translator, "missing")):
         with pytest.raises(ConfigurationError, match=told):
             options(lenpen=float(value))
 
@@ -457,9 +457,10 @@ def test_every_length_to_the_highest_power_is_a_number():
         assert 0 < float(torch.tensor(4096.0) ** power) < math.inf
 
 
-def test_a_beam_of_none_is_refused():
-    with pytest.raises(ConfigurationError, match="--beam 0: "):
-        Translator("missing", beam=0)
+def test_prefixes_may_come_from_a_generator(model):
+    translator, lines = Translator(model, cpu=True), ["Eins.", "Acht neun."]
+    found = translator.hypotheses(iter(lines), (prefix for prefix in ("one", "")))
+    assert found == translator.hypotheses(lines, ["one", ""])
 
 
 def test_data_that_fairseq_would_read_elsewhere_is_refused(model, tmp_path):

@@ -12,7 +12,6 @@ from typing import IO, Any
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, at_least
-from fairseq_plugins.engine import LARGEST_PENALTY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
@@ -26,6 +25,7 @@ from fairseq_plugins.files import (
 )
 from fairseq_plugins.progress import on_a_terminal, progress_bar
 from fairseq_plugins.quiet import only_warnings_of_fairseq
+from fairseq_plugins.search.options import LARGEST_PENALTY
 
 MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from fairseq import options, utils
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.scoring.bleu import SacrebleuScorer
@@ -22,12 +23,20 @@ from fairseq.search import (
     PrefixConstrainedBeamSearch,
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 
 from fairseq_plugins.compat.patch import after_parsing, around, overlay
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.search.options import check as check_values
 
 # options of fairseq-generate that fairseq-interactive has but does not read
+# options of fairseq's models that refine their output
+OF_REFINEMENT = (
+    "print_step", "retain_iter_history", "decoding_format", "iter_decode_eos_penalty",
+    "iter_decode_max_iter", "iter_decode_force_max_iter", "iter_decode_with_beam",
+    "iter_decode_with_external_reranker",
+)  # fmt: skip
 ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
@@ -164,11 +173,11 @@ def obey_or_refuse_options() -> None:
 
     fairseq ignores `--num-shards` in all programs except fairseq-eval-lm, so each job
     translates all sentences; `--sacrebleu` everywhere; `--constraints` in fairseq-generate, which
-    ends in a traceback, as nothing reads constraints there; and `ONLY_IN_GENERATE` in
-    fairseq-interactive.
+    ends in a traceback, as nothing reads constraints there; `ONLY_IN_GENERATE` in
+    fairseq-interactive; and options of refinement and `--eos-token`, which only few tasks read.
 
     Raises:
-        ConfigurationError: on parsing, an option would have no effect.
+        ConfigurationError: on parsing, an option would have no effect or cannot work.
     """
 
     @after_parsing
@@ -193,11 +202,37 @@ def obey_or_refuse_options() -> None:
                 f"--constraints {given.constraints}: only fairseq-interactive reads "
                 "constraints, after a tab in each line; use that"
             )
+        if generates or interactive:
+            check_values(vars(given))
+            _check_of_task(given)
+            if given.sampling and given.nbest != given.beam:
+                raise ConfigurationError(
+                    f"--sampling writes as many outputs as --beam {given.beam}: add --nbest "
+                    f"{given.beam}, or give --beam {given.nbest}"
+                )
         for option in ONLY_IN_GENERATE if interactive else ():
             if getattr(given, option, None):
                 raise ConfigurationError(
                     f"{flag(option)} has no effect in fairseq-interactive: remove it, or "
                     "use fairseq-generate"
+                )
+
+
+def _check_of_task(given: Namespace) -> None:
+    """Raise a ConfigurationError for an option that the task of `given` does not read."""
+    task, unset = TASK_REGISTRY.get(given.task), GenerationConfig()
+    reads = {
+        "--task translation_lev": OF_REFINEMENT,
+        "--task speech_to_text": ("eos_token",),
+    }
+    if task is None or task.build_generator is not FairseqTask.build_generator:
+        return  # it may read them
+    for where, names in reads.items():
+        for name in names:
+            if getattr(given, name) != getattr(unset, name):
+                raise ConfigurationError(
+                    f"{flag(name)} has no effect with --task {given.task}, only with {where}: "
+                    "remove it"
                 )
 
 
@@ -213,7 +248,7 @@ def refuse_unknown_words_of_search() -> None:
     @around(GeneratorHubInterface, "generate")
     def generate(original: Callable, self: GeneratorHubInterface, *args: Any, **kwargs: Any) -> Any:
         named = set(inspect.signature(original).parameters)
-        check_search_options("translate", kwargs.keys() - named)
+        check_search_options("translate", {n: v for n, v in kwargs.items() if n not in named})
         return original(self, *args, **kwargs)
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -23,6 +23,8 @@ from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
 from fairseq_plugins.json_files import json_object
+from fairseq_plugins.search.options import check as check_values
+from fairseq_plugins.search.options import check_names
 
 LOSSES = ("loss", "nll_loss", "ppl")
 
@@ -276,15 +278,11 @@ def _check_metric(cfg: Any) -> None:
         )
 
 
-def check_search_options(option: str, names: Iterable[str]) -> None:
-    """Check names of search options, such as those in `--eval-bleu-args`.
+def check_search_options(option: str, given: Mapping[str, Any]) -> None:
+    """Check the names and values of search options, such as those in `--eval-bleu-args`.
 
     Raises:
-        ConfigurationError: a name is unknown.
+        ConfigurationError: a name is unknown, or a value cannot work.
     """
-    known = [field.name for field in fields(GenerationConfig)]
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f": did you mean {close[0]}?" if close else ""
-            raise ConfigurationError(f"{option}: {name} is not an option of the search{advice}")
+    check_names(option, given, (field.name for field in fields(GenerationConfig)))
+    check_values(given)

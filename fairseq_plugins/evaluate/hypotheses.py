@@ -56,7 +56,7 @@ def load(given: Namespace) -> Engine:
 
 def load_export(given: Namespace) -> Engine:
     """As `load`, for an exported model."""
-    search, unset = search_options(given)._asdict(), generation_parser()
+    search, unset = dict(vars(search_options(given))), generation_parser()
     for name in OF_CHECKPOINTS:
         if getattr(given, name) != unset.get_default(name):
             raise ConfigurationError(only_for_checkpoints(name))

@@ -5,6 +5,7 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from fairseq_plugins.engine import (
     Done,
     Input,
     OneProcess,
-    Options,
     Place,
     refuse_pickling,
 )
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
 from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.search.options import FAIRSEQ_NAMES, Options
 from fairseq_plugins.serving.batches import fill_batches
 from fairseq_plugins.serving.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
@@ -42,9 +43,8 @@ NOT_OF_SEARCH = ("_name", "max_len_a", "max_len_b")  # of fairseq's options of g
 
 def generation_options(options: Options) -> GenerationConfig:
     """The same options under fairseq's names, without the seed."""
-    given = options._asdict()
+    given = {FAIRSEQ_NAMES.get(name, name): value for name, value in vars(options).items()}
     given.pop("seed")
-    given["no_repeat_ngram_size"] = given.pop("no_repeat_ngram")
     given["sampling_topk"] = given["sampling_topk"] or -1
     return GenerationConfig(**given)
 
@@ -55,8 +55,8 @@ def search_options(generation: Any) -> Options:
     Raises:
         ConfigurationError: an option is only for checkpoints.
     """
-    named = {"no_repeat_ngram": "no_repeat_ngram_size"}
-    found = {name: getattr(generation, named.get(name, name)) for name in Options._fields}
+    names = {field.name: FAIRSEQ_NAMES.get(field.name, field.name) for field in fields(Options)}
+    found = {ours: getattr(generation, name) for ours, name in names.items()}
     options = Options(**{**found, "sampling_topk": max(0, generation.sampling_topk)})
     for name, value in vars(generation_options(options)).items():
         if name not in NOT_OF_SEARCH and getattr(generation, name) != value:

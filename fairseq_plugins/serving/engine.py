@@ -1,12 +1,14 @@
 """Runs exported models with onnxruntime."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.engine import Done, Input, OneProcess, Options, refuse_pickling
+from fairseq_plugins.engine import Done, Input, OneProcess, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
+from fairseq_plugins.search.options import Options
 
 from .batches import fill_batches
 from .folder import (
@@ -69,7 +71,7 @@ class ExportedModel:
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         self._process.check()
-        export, options, wanted = self.export, self.options._replace(nbest=count), []
+        export, options, wanted = self.export, replace(self.options, nbest=count), []
         copied = copied and export.copies
         for pieces, longest, prefix, number, part in inputs:
             tokens, lacking = self._numbers(pieces)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairseq_plugins.engine import Options
+from fairseq_plugins.search.options import Options
 
 from .folder import ATTENTION, GATE, UNKNOWN, Export
 

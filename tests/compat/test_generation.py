@@ -65,6 +65,28 @@ def test_options_that_allow_no_hypothesis(options, told, tiny_checkpoint, toy_da
         run_generate(*words, "--max-len-a", 0, "--max-len-b", 80, *options)
 
 
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (["--print-step"], "--print-step has no effect with --task translation, only with"),
+        (["--retain-iter-history"], "--retain-iter-history has no effect with --task translation"),
+        (["--decoding-format", "vote"], "--decoding-format has no effect with --task translation"),
+        (["--eos-token", "nosuchword"], "--eos-token has no effect with --task translation"),
+        (["--sampling"], "--sampling writes as many outputs as --beam 5: add --nbest 5, or give"),
+        (["--nbest", 9], "--nbest 9 is above --beam 5"),
+        (["--lenpen", "nan"], "--lenpen nan: must be from -10 to 10"),
+        (["--temperature", 0], "--temperature 0.0: must be above 0"),
+    ],
+)
+def test_search_options_without_effect_or_sense(
+    options, told, tiny_checkpoint, toy_data, run_generate, run_interactive
+):
+    words = [toy_data.bin, "--path", tiny_checkpoint, "--cpu", *options]
+    for run in (run_generate, run_interactive):
+        with pytest.raises(ConfigurationError, match=f"^{told}"):
+            run(*words)
+
+
 def test_a_model_that_holds_no_numbers(tiny_checkpoint, toy_data, run_generate, tmp_path):
     state = torch.load(tiny_checkpoint, weights_only=False)
     state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")

@@ -21,9 +21,10 @@ from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.search.options import Options
 from fairseq_plugins.serving.engine import ExportedClassifier
 from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
-from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.serving.search import Source, search
 from fairseq_plugins.translator import Translator
 from tests.models import test_encoder_classifier as classifiers
 from tests.models.conftest import TINY, drop_mscffn

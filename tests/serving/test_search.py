@@ -2,13 +2,15 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.search import Hypothesis, Options, Source, _Batch, search
+from fairseq_plugins.search.options import Options
+from fairseq_plugins.serving.search import Hypothesis, Source, _Batch, search
 
 LIMIT = 12
 
@@ -146,7 +148,7 @@ def test_sampling_repeats_with_a_seed_and_alone(exported, sources):
         assert all(h.tokens.index(exported.eos) == len(h.tokens) - 1 for h in found)
         early += sum(len(h.tokens) <= source.max_len for h in found)
     assert early > 5, "all reach their limits: nothing is tested"
-    other = search(exported, wanted, options._replace(seed=4))
+    other = search(exported, wanted, replace(options, seed=4))
     assert [h.tokens for h in other[0]] != [h.tokens for h in first[0]]
 
 
@@ -164,7 +166,7 @@ def test_sampling_draws_by_probability(pair, task, exported, sources):
     assert len(drawn) == 1200
     assert np.abs(counts - expected).max() < 5 * np.sqrt(0.25 / 1200)
     best = set(np.argsort(-expected)[:3].tolist())
-    some = search(exported, wanted, options._replace(sampling_topk=3))
+    some = search(exported, wanted, replace(options, sampling_topk=3))
     assert {h.tokens[0] for found in some for h in found} == best
 
 
@@ -202,14 +204,19 @@ def test_threads_share_a_model(exported, sources):
         ({"lenpen": "2"}, "--lenpen '2': must be a number"),
         ({"temperature": "2"}, "--temperature '2': must be a number"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
-        ({"temperature": float("nan")}, "--temperature nan: must be above 0"),
+        ({"temperature": float("nan")}, "--temperature nan: must be at least 0"),
         ({"temperature": 0.7}, "--temperature 0.7 needs --sampling"),
+        ({"beam": True}, "--beam True: must be a whole number"),
+        ({"sampling": 1}, "--sampling 1: must be True or False"),
+        ({"sampling": None}, "--sampling None: must be True or False"),
+        ({"shortlist": None}, "options: shortlist is not an option of the search"),
+        ({"len_pen": 2}, "len_pen is not an option of the search: did you mean lenpen"),
         ({"sampling_topk": 5}, "--sampling-topk 5 needs --sampling"),
     ],
 )
 def test_options_that_cannot_work(options, told):
     with pytest.raises(ConfigurationError, match=told):
-        Options(**options).check()
+        Options.of(options)
 
 
 @pytest.mark.parametrize("min_len, no_repeat_ngram", [(0, 0), (1, 0), (3, 0), (3, 2)])

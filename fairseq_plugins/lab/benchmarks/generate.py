@@ -33,8 +33,9 @@ from fairseq_plugins import cpu
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.search.options import Options
 from fairseq_plugins.serving.folder import Export
-from fairseq_plugins.serving.search import Options, Source, search
+from fairseq_plugins.serving.search import Source, search
 
 from . import contenders, harness, plots
 from .harness import Report

@@ -1,0 +1,1 @@
+"""The search for the best hypotheses, with torch or onnxruntime."""
