@@ -46,6 +46,7 @@ def apply() -> None:
     unpickling.read_broadcasts()
     checkpoints.read_checkpoints_safely()
     checkpoints.name_files_that_are_no_checkpoints()
+    checkpoints.name_options_that_build_no_model()
     stored_options.ignore_removed_options_of_criterions()
     checkpoints.copy_checkpoints_in_one_step()
     checkpoints.store_digests_of_words()

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import re
+import traceback
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
+from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import around, overlay
@@ -167,6 +169,32 @@ def _damaged(path: str, error: Exception) -> RefusedCheckpoint:
     told = isinstance(error, (ValueError, OSError, zipfile.BadZipFile, pickle.UnpicklingError))
     reason = str(error).strip().partition("\n")[0] if told else ""
     return unreadable(path, reason or "its content is not what fairseq writes")
+
+
+def name_options_that_build_no_model() -> None:
+    """Report options of a checkpoint from which fairseq cannot build the model, in one line."""
+
+    @around(checkpoint_utils, "load_model_ensemble_and_task")
+    def load_model_ensemble_and_task(
+        original: Callable, filenames: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        try:
+            return original(filenames, *args, **kwargs)
+        except (ConfigurationError, OSError):
+            raise
+        except (*_WRONG_VALUES, OmegaConfBaseException) as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise RefusedCheckpoint(
+                f"no model can be built from the options in {', '.join(map(str, filenames))} and "
+                f"those of the command line ({reason}; {place.filename}, line {place.lineno})"
+            ) from error
+
+
+# what Python raises for a value of another type or range than the code expects
+_WRONG_VALUES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError
+)  # fmt: skip
 
 
 def name_files_that_are_no_checkpoints() -> None:

@@ -88,6 +88,8 @@ def plain(value: Any, name: str = "") -> Any:
         return {key: plain(item, str(key)) for key, item in value.items()}
     if not isinstance(value, (list, tuple, set, str, bytes, numbers.Number, np.bool_, NoneType)):
         raise ConfigurationError(f"its option {name} is a {type(value).__name__}")
+    if name == "data" and isinstance(value, numbers.Number):
+        raise ConfigurationError(f"its option {name} is {value}, which is no folder")
     if value and name in FILES:
         if FILES[name] is not None:
             logger.info("the checkpoint's %s %s is not opened: give the file yourself", name, value)

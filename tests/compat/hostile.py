@@ -1,7 +1,7 @@
 """Load hostile checkpoints: `python -m tests.compat.hostile SEED COUNT`.
 
-It writes pickles of instructions that each call an allowed name, with arguments from a file's
-choice, and reads them as checkpoints. Whatever they do must end in `RefusedCheckpoint`; what loads
+It writes pickles that call an allowed name with arguments of their choice, and reads them as
+checkpoints. Whatever they do must end in `RefusedCheckpoint`; what loads
 is read to its last element. A signal ends the process, which the caller sees.
 """
 

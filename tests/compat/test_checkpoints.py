@@ -145,6 +145,29 @@ def test_checkpoints_of_torch_before_1_6_are_read(tmp_path, tiny_checkpoint):
     assert all(torch.equal(read[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize(
+    "section, option, value",
+    [
+        ("model", "encoder_layers", -1), ("model", "dropout", [1]), ("model", "arch", None),
+        ("model", "encoder_embed_dim", 1.5), ("task", "required_seq_len_multiple", 1.5),
+        ("task", "data", True), ("task", "_name", 7), ("model", "decoder_attention_heads", 0),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_type_is_told_in_one_line(
+    section, option, value, tiny_checkpoint, toy_data, tmp_path
+):
+    state = torch.load(str(tiny_checkpoint), weights_only=False)
+    options = state["cfg"][section]
+    (options if isinstance(options, dict) else vars(options))[option] = value
+    torch.save(state, str(tmp_path / "other.pt"))
+    try:
+        checkpoint_utils.load_model_ensemble_and_task(
+            [str(tmp_path / "other.pt")], arg_overrides={"data": str(toy_data.bin)}
+        )
+    except ConfigurationError as error:
+        assert "\n" not in str(error)
+
+
 def test_a_folder_is_no_checkpoint_and_an_empty_file_neither(tmp_path, toy_data, run_generate):
     path = tmp_path / "empty.pt"
     path.write_bytes(b"")

@@ -135,7 +135,7 @@ def test_the_same_code_runs_without_the_check(plant, touched, toy_data, run_gene
     monkeypatch.delattr(fairseq.utils, "eval")
     code = f"open({str(touched)!r}, 'w') and None"
     path = plant(set_option("model", "adaptive_softmax_cutoff", code))
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match="TypeError"):
         run_generate(toy_data.bin, "--path", path)
     assert touched.exists()
 
