@@ -131,7 +131,6 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     )
     assert one == two == [label for label, _ in exported.classify(texts)]
     copy = shutil.copytree(data, tmp_path / "copy")
-    shutil.rmtree(copy / "text" / "pieces")  # earlier versions did not read them
     scored = [str(copy), str(out), "--cpu"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     with mock.patch.object(Folder, "session", autospec=True, side_effect=Folder.session) as opened:
@@ -185,16 +184,14 @@ def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypat
     engine, seen = classifier.engine, []
     compute = engine.probabilities
     monkeypatch.setattr(engine, "probabilities", lambda t: seen.extend(t) or compute(t))
-    raw, pieces = (
-        (folder / "text" / name).read_text().splitlines()
-        for name in ("raw/test.source", "pieces/test")
-    )
+    raw = (folder / "text/raw/test.source").read_text().splitlines()
     classifier.classify(raw)
     binary = engine.task.load_dataset("test")
     binary = [binary[index]["net_input.src_tokens"].tolist() for index in range(len(raw))]
     assert sorted(seen) == sorted(binary)
     seen.clear()
-    classifier.classify_pieces(map(str.split, pieces))
+    kept = [text.split()[:7] for text in raw]  # as the folder was prepared
+    classifier.classify_pieces(kept)
     assert sorted(seen) == sorted(binary)
     limit = classifier.max_tokens_of_text
     assert limit == {"": 6, "--init-token 0": 5}.get(words, 6)
@@ -252,7 +249,7 @@ def test_a_recipe_reads_the_folder(data, tmp_path, monkeypatch):
 
     todo = plan(data, "--encoder-token-mixer", "bigbird")
     assert todo.given.encoder_token_mixer == "bigbird" and todo.given.max_positions == 256
-    texts = (data / "text" / "pieces" / "train").read_text().splitlines()
+    texts = (data / "text/raw/train.source").read_text().splitlines()
     longest = max(len(text.split()) for text in texts)
     with pytest.raises(ConfigurationError, match=f"sentence of train has {longest + 1} tokens"):
         plan(data, "--max-tokens", 4)

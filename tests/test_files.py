@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fairseq_plugins import files, json_files
-from fairseq_plugins.data import readers as documents
+from fairseq_plugins.data.readers import numbered_lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.files import count_lines, in_groups, read_input, write_columns
@@ -46,7 +46,7 @@ def test_a_file_in_utf_16_is_refused_as_a_whole(tmp_path, end):
         f"^{tmp_path}/text is in UTF-16: convert it, for example with iconv -f utf-16 -t utf-8$"
     )
     with pytest.raises(ConfigurationError, match=message):
-        list(documents.line_items("train", tmp_path / "text"))
+        list(numbered_lines(tmp_path / "text"))
 
 
 @pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])

@@ -5,35 +5,37 @@
     python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz --bytes \\
         --max-positions 4000
 
-Each line of a file is a label of one word, a tab, and a text. --imdb takes the archive or the
-unpacked folder aclImdb: every tenth training text goes to the valid split. An archive is not
-unpacked to disk.
+Each line of a file is a label of one word, a tab, and a text. A file may also be a table with a
+head (.tsv, .csv) or JSON lines (.jsonl), whose columns are label and text, or those of --fields.
+All files may be compressed (.gz). --imdb takes the archive or the unpacked folder aclImdb: every
+tenth training text goes to the valid split. An archive is not unpacked to disk.
 
 Texts that cannot be used are skipped; left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 import argparse
-import hashlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.classification import (
+    FIELDS,
+    Labelled,
     add_options,
     classification_settings,
-    prepare,
-    read_texts,
+    parse_labelled,
     units_of,
 )
-from fairseq_plugins.data.labelled import imdb_files
-from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.imdb import imdb_identity, imdb_items, parse_review
+from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.readers import SPLITS, Corpus, find_input, read_inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest
-from fairseq_plugins.preparation.steps import Preparation
 
 VALID_EVERY = 10
 
@@ -42,7 +44,13 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = parser_of("prepare-classification", __doc__)
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for split in SPLITS:
-        add_path(parser, "--" + split, "FILE", "label<TAB>text")
+        add_path(parser, "--" + split, "FILE", "label<TAB>text, a table or JSON lines")
+    parser.add_argument(
+        "--fields",
+        nargs=2,
+        metavar=("LABEL", "TEXT"),
+        help="names of the two columns of tables, or fields of JSON (default: label text)",
+    )
     add_path(parser, "--imdb", "PATH", "aclImdb_v1.tar.gz, or aclImdb")
     add_number(
         parser, "--valid-every", "with --imdb: every Nth training text goes to valid "
@@ -65,23 +73,18 @@ def main(argv: Sequence[str]) -> int:
         )
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     settings = classification_settings(args, units_of(args))
-    if not files:
-        settings["valid_every"] = valid_every
-    if args.imdb is not None and args.imdb.is_dir():
-        settings["inputs"] = _identity(args.imdb)
+    fields, header = args.fields or FIELDS, args.fields is not None
+    inputs = {split: [find_input(f"--{split}", path, (), "tsv")] for split, path in files.items()}
+    if files:
+        settings["inputs"] = {split: each[0].digests[0] for split, each in inputs.items()}
+        settings.update({"fields": fields} if header else {})
+        corpus = read_inputs(inputs, fields, header, partial(parse_labelled, fields))
     else:
-        given = files or {"archive": args.imdb}
-        settings["inputs"] = {name: digest(path) for name, path in given.items()}
+        settings.update(valid_every=valid_every, inputs=imdb_identity(args.imdb))
+        corpus = Corpus(imdb_items(args.imdb, valid_every), parse_review)
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (preparation, files, args.imdb, valid_every, args.workers)
-            found = preparation.step("read texts", read_texts, *how)
-            prepare(preparation, found, args.workers)
+            task = Labelled(settings, list(files) or SPLITS)
+            prepare(preparation, task, corpus, args.workers)
     show(args.destination)
     return 0
-
-
-def _identity(folder: Path) -> str:
-    """The checksum of the names and contents of the reviews in a folder."""
-    files = (f"{file.relative_to(folder)} {digest(file)}" for file in imdb_files(folder))
-    return hashlib.sha256("\n".join(files).encode("utf-8", "surrogateescape")).hexdigest()

@@ -9,7 +9,7 @@ Without --stories, both archives (534 MB) are downloaded; without --split-ids, t
 of URLs in each split. Size and SHA-256 are checked. Archives are not unpacked to disk. Stories that
 cannot be used are skipped; left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts all else anew.
 """
 
 import argparse
@@ -19,14 +19,11 @@ from pathlib import Path
 from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import cnn_dm
-from fairseq_plugins.data.summarization import (
-    add_options,
-    prepare,
-    show,
-    summarization_settings,
-)
+from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.summarization import Documents, add_options, show, summarization_settings
 from fairseq_plugins.files import digest
-from fairseq_plugins.preparation.steps import Preparation
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -54,14 +51,15 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
-    cnn_dm.expected_documents(args.expect, bool(args.split_ids))  # fail early
-    given = {"stories": args.stories, "split_ids": args.split_ids}
-    inputs = {name: [digest(path) for path in paths] for name, paths in given.items() if paths}
+    expected = cnn_dm.expected_documents(args.expect, bool(args.split_ids))
+    files = {"stories": args.stories, "split_ids": args.split_ids}
+    inputs = {name: [digest(path) for path in paths] for name, paths in files.items() if paths}
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
     with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
         if not preparation.finished:
-            how = (preparation, args.stories, args.split_ids, args.workers)
-            found = preparation.step("read stories", cnn_dm.read, *how)
-            prepare(preparation, found, args.workers)
+            given = (args.stories, args.split_ids, args.expect)
+            corpus = cnn_dm.read(preparation.folder, *given)
+            task = Documents(settings, SPLITS)
+            prepare(preparation, task, corpus, args.workers, expected=expected)
     show(args.destination)
     return 0

@@ -5,11 +5,12 @@
 Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, for results comparable
 with the papers.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts all else anew.
 """
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,10 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.download import fetch
-from fairseq_plugins.data.readers import parse_counts
-from fairseq_plugins.data.translation import (
-    ALL_RAW,
-    add_subword_options,
-    prepare,
-    show,
-    subword_settings,
-)
-from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.data.folder import WORK, Preparation
+from fairseq_plugins.data.pipeline import parse_counts, prepare
+from fairseq_plugins.data.readers import find_input, parse_texts, read_inputs
+from fairseq_plugins.data.translation import Pairs, add_subword_options, show, subword_settings
 from fairseq_plugins.text.processing import NFC
 
 
@@ -66,7 +62,11 @@ def main(argv: Sequence[str]) -> int:
         if not preparation.finished:
             copy = preparation.folder / iwslt14.DOWNLOADS / "de-en.tgz"
             archive = args.archive or fetch(iwslt14.URL, copy, iwslt14.CHECKSUM, iwslt14.SIZE)
-            preparation.step("extract", iwslt14.extract, archive, preparation.folder / ALL_RAW)
-            prepare(preparation, args.workers, expected_pairs=expected)
+            languages, splits = iwslt14.LANGUAGES, ("train", "test")
+            iwslt14.extract(archive, preparation.folder / WORK)
+            inputs = {s: [find_input(s, preparation.folder / WORK / s, languages)] for s in splits}
+            corpus = read_inputs(inputs, languages, False, partial(parse_texts, languages))
+            how = (args.workers, None, expected, "--expect-pairs")
+            prepare(preparation, Pairs(settings, splits), corpus, *how)
     show(args.destination)
     return 0

@@ -5,9 +5,10 @@
         --train train.txt --valid val.txt --test test.txt --fields article_text abstract_text
 
 text/train stands for two files, text/train.source and text/train.target, aligned by line. The name
-of an existing file means JSON lines: its two fields (article and highlights, or those of --fields)
-are text or a list of sentences (as in PubMed and arXiv). Sentences of a summary are separated by
-new lines or <q>, or are elements of the list.
+of an existing file means a table (.tsv, .csv) or, with any other suffix, JSON lines. Their two
+columns or fields are article and highlights, or those of --fields. A field of JSON is text or a
+list of sentences (as in PubMed and arXiv). Sentences of a summary are separated by new lines or
+<q>, or are elements of the list. All files may be compressed (.gz).
 
 Documents without summaries can pretrain a model. --pretrain lead uses their first sentences as the
 summary of the rest; --pretrain gap uses the sentences closest to the rest. Only text/train.source
@@ -25,7 +26,7 @@ and cannot be copied.
 
 Documents that cannot be used are skipped; left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
-from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.readers import SPLITS, find_input
 from fairseq_plugins.data.summarization import (
     SHARED_BY_LIKE,
     SIDES,
@@ -61,9 +62,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--fields",
         nargs=2,
-        default=FIELDS,
         metavar=("DOCUMENT", "SUMMARY"),
-        help="names of the two fields of JSON lines (default: %(default)s)",
+        help=f"names of the two columns of tables, or fields of JSON (default: {' '.join(FIELDS)})",
     )
     parser.add_argument(
         "--pretrain",
@@ -87,24 +87,27 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-summarization")
-    inputs = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
-    settings = {
-        **summarization_settings(args, args.like),
-        "fields": args.fields,
-        **args.like_settings,
-    }
-    if args.fields != FIELDS and not any(path.is_file() for path in inputs.values()):
-        raise ConfigurationError(
-            f"--fields {' '.join(args.fields)} is for JSON lines, but all inputs are pairs of text "
-            "files: remove it"
-        )
     if not args.pretrain and args.pretrain_sentences != SENTENCES:
         raise ConfigurationError(
             f"--pretrain-sentences {args.pretrain_sentences} needs --pretrain: add it"
         )
+    sides = SIDES[:1] if args.pretrain else SIDES
+    inputs = {
+        split: find_input(f"--{split}", getattr(args, split), sides, "json")
+        for split in SPLITS
+        if getattr(args, split) is not None
+    }
+    fields, header = args.fields or FIELDS, args.fields is not None
+    settings = {**summarization_settings(args), "fields": fields, **args.like_settings}
+    if header and all(each.kind == "lines" for each in inputs.values()):
+        raise ConfigurationError(
+            f"--fields {' '.join(fields)} is for tables and JSON, but all inputs are text files: "
+            "remove it"
+        )
     pretraining = None
     if args.pretrain:
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
-    prepare_files(args.destination, inputs, settings, args.workers, pretraining, args.like)
+    how = (args.workers, pretraining, args.like, header)
+    prepare_files(args.destination, inputs, settings, *how)
     show(args.destination)
     return 0

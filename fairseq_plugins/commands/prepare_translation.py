@@ -3,38 +3,39 @@
     python -m fairseq_plugins prepare-translation DIR --source-lang de --target-lang en \\
         --train corpus/train --valid corpus/valid --test corpus/test
 
-PREFIX corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by
-line. The folder serves both directions. To prepare other text for a trained model, see
+corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by line. The
+name of an existing file ends with .tsv, .csv or .jsonl: a table or JSON lines, of which --fields
+names the two columns. A table of tabs needs no head if it has two columns. All files may be
+compressed (.gz). The folder serves both directions. To prepare other text for a trained model, see
 --like.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+left_out.txt in DIR names the training pairs that were filtered out. Until all is done, DIR is named
+DIR.part, and a rerun starts anew.
 """
 
 import argparse
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.like import (
-    given_options,
-    settings_like,
-)
+from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.like import given_options, settings_like
+from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.readers import SPLITS, find_input, parse_texts, read_inputs
 from fairseq_plugins.data.translation import (
     SHARED_BY_LIKE,
+    Pairs,
     add_subword_options,
-    find_files,
     fits_one_dictionary,
-    prepare,
-    read_text,
     show,
     subword_settings,
 )
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import NFC, TOKENIZERS
 
@@ -62,16 +63,22 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--train",
         required=True,
         nargs="+",
-        metavar="PREFIX",
+        metavar="PREFIX|FILE",
         help="training text; several are joined in order",
     )
     held_out = parser.add_mutually_exclusive_group(required=True)
-    held_out.add_argument("--valid", metavar="PREFIX", help="validation text")
+    held_out.add_argument("--valid", nargs=1, metavar="PREFIX|FILE", help="validation text")
     add_number(
         held_out, "--valid-every", "take every Nth pair of train as validation text instead",
         least=2,
     )  # fmt: skip
-    parser.add_argument("--test", metavar="PREFIX", help="test text (optional)")
+    parser.add_argument("--test", nargs=1, metavar="PREFIX|FILE", help="test text (optional)")
+    parser.add_argument(
+        "--fields",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="names of the two columns of tables, or fields of JSON (default: the languages)",
+    )
     parser.add_argument(
         "--tokenizer",
         choices=TOKENIZERS,
@@ -109,11 +116,20 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-translation")
     languages = [args.source_lang, args.target_lang]
-    prefixes = {"train": args.train, "valid": [args.valid], "test": [args.test]}
-    prefixes = {split: names for split, names in prefixes.items() if names != [None]}
-    inputs = find_files(prefixes, languages)
+    given = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
+    inputs = {
+        split: [find_input(f"--{split}", name, languages) for name in names]
+        for split, names in given.items()
+    }
+    fields, header = args.fields or languages, args.fields is not None
+    if header and all(each.kind == "lines" for of_split in inputs.values() for each in of_split):
+        raise ConfigurationError(
+            f"--fields {' '.join(fields)} is for tables and JSON, but all inputs are pairs of text "
+            "files: remove it"
+        )
     if args.joined_dictionary is None:
-        args.joined_dictionary = fits_one_dictionary(args.destination, prefixes, languages)
+        how = (inputs["train"][0], fields, header)
+        args.joined_dictionary = fits_one_dictionary(args.destination, *how)
     settings: dict[str, Any] = {
         "source_lang": args.source_lang,
         "target_lang": args.target_lang,
@@ -123,7 +139,8 @@ def main(argv: Sequence[str]) -> int:
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
         "normalization": NFC,
-        "inputs": inputs,
+        "inputs": {s: [each.digests for each in of_split] for s, of_split in inputs.items()},
+        **({"fields": fields} if header else {}),
         **args.like_settings,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
@@ -131,8 +148,7 @@ def main(argv: Sequence[str]) -> int:
         settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            how = (prefixes, languages, preparation.folder)
-            left_out = preparation.step("read text", read_text, *how)
-            prepare(preparation, args.workers, left_out, like=args.like)
+            corpus = read_inputs(inputs, fields, header, partial(parse_texts, fields))
+            prepare(preparation, Pairs(settings, list(inputs)), corpus, args.workers, args.like)
     show(args.destination)
     return 0

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import copy, flush_to_disk
-from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.files import copy
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.subwords import KINDS
 
@@ -62,17 +62,12 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
     wanted = {**settings, "bidirectional": True, "pair": fingerprint(read)}
     with Preparation(destination, wanted) as preparation:
         if not preparation.finished:
-            preparation.step("copy", _copy, pair, preparation.folder, [*names, model], languages)
-            for split in JOINED:
-                preparation.step(f"join {split}", _join, pair, preparation.folder, split, languages)
-            preparation.finish()
-    return {split: preparation.results[f"join {split}"] for split in JOINED}
-
-
-def _copy(pair: Path, folder: Path, names: Sequence[str], languages: Sequence[str]) -> None:
-    test = pair.glob(f"test.{'-'.join(languages)}.*")
-    for name in (*names, *(path.name for path in test)):
-        copy(pair / name, folder / name)
+            test = pair.glob(f"test.{'-'.join(languages)}.*")
+            for name in (*names, model, *(path.name for path in test)):
+                copy(pair / name, preparation.folder / name)
+            joined = {split: _join(pair, preparation.folder, split, languages) for split in JOINED}
+            preparation.finish({"examples": joined})
+    return preparation.results["examples"]
 
 
 def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int:
@@ -86,6 +81,4 @@ def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int
         for language in (first, second):
             builder.merge_file_(str(pair / f"{data}.{language}"))
         builder.finalize(joined + ".idx")
-        for ending in (".bin", ".idx"):
-            flush_to_disk(joined + ending)
     return len(indexed_dataset.make_dataset(joined, "mmap"))

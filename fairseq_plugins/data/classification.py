@@ -1,185 +1,156 @@
-"""Prepare labelled texts: from raw text to fairseq's data.
-
-The prepared folder holds
-
-- `text/raw/SPLIT.source` (one text per line), `.target` (labels) and `.id` (names);
-- `text/pieces/SPLIT`: the texts as tokens;
-- `input0/` and `label/`: dictionaries and binary data for fairseq's `sentence_prediction`;
-- `left_out.txt`: every text that could not be used, and why.
-"""
+"""Labelled texts, for fairseq's task `sentence_prediction`."""
 
 import argparse
-import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.data import report
-from fairseq_plugins.data.labelled import count_labels, imdb_items, read_labelled
-from fairseq_plugins.data.like import learn_or_copy
-from fairseq_plugins.data.readers import (
-    LEFT_OUT,
-    RAW,
-    SPLITS,
-    Item,
-    line_items,
-    write_documents,
-)
-from fairseq_plugins.data.report import form_of_text, left_out, table, unknown_tokens
-from fairseq_plugins.data.summarization import PIECES, SAMPLE, sample_sentences
+from fairseq_plugins.data.binary import Bytes, Encoder, Pieces, Symbols, Words, build_dictionary
+from fairseq_plugins.data.pipeline import LEFT_OUT, Task
+from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
+from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import count_lines, write_lines, written_whole
-from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.text.processing import NFC
-from fairseq_plugins.text.subwords import END, SentencePiece
-from fairseq_plugins.text.units import TASK, find_cut
-from fairseq_plugins.workers import add_workers_option, map_file
+from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.text.subwords import END, SPECIAL
+from fairseq_plugins.text.units import TASK
+from fairseq_plugins.workers import add_workers_option
 
-LABELS, BYTES = "work/labels.txt", "work/bytes.txt"
-NOTES = "notes"  # lines for the report, in the result of `read_texts`
-
-
-def read_texts(
-    preparation: Preparation,
-    files: dict[str, Path],
-    imdb: Path | None,
-    valid_every: int,
-    workers: int,
-) -> dict[str, Any]:
-    """Write texts and labels to `RAW`.
-
-    Args:
-        preparation: see `write_documents`.
-        files: for each split a file of lines ``label <TAB> text``; used without `imdb`.
-        imdb: archive or folder, see `imdb_items`.
-        valid_every: every n-th training text of it goes to valid.
-        workers: number of processes.
-
-    Returns:
-        the result of `write_documents`.
-
-    Raises:
-        ConfigurationError: a file or archive cannot be used, or a split is empty.
-    """
-    splits, total = list(SPLITS), None
-    items: Iterable[Item]
-    if imdb is not None:
-        items = imdb_items(imdb, valid_every)
-    else:
-        splits, total = list(files), sum(map(count_lines, files.values()))
-        items = itertools.chain.from_iterable(line_items(*each) for each in files.items())
-    return write_documents(preparation, items, read_labelled, workers, splits, total)
+FIELDS = ("label", "text")
+LABELS_SHOWN = 50
 
 
-def cut_split(
-    folder: Path, split: str, units: str, max_positions: int | None, workers: int
-) -> dict[str, int]:
-    """Write `PIECES` of a split; returns the counts of texts, tokens and cuts.
-
-    A tab in a text separates the texts of a pair. Each text gets the full length limit, and the
-    end symbol separates them.
-    """
-    cut = find_cut(units, folder)
-    source = folder / RAW / f"{split}.source"
-    numbers = dict.fromkeys("texts tokens longest cut_texts cut_tokens".split(), 0)
-
-    def cut_sides(text: str) -> list[list[str]]:
-        return [cut(side) for side in text.split("\t")]
-
-    with written_whole(folder / PIECES / split) as out:
-        for sides in map_file(cut_sides, source, workers, f"cut {split}"):
-            kept = [side[: max_positions and max_positions - 1] for side in sides]
-            length, whole = (sum(map(len, each)) for each in (kept, sides))
-            numbers["texts"] += 1
-            numbers["tokens"] += length
-            numbers["longest"] = max(numbers["longest"], length + len(sides) - 1)
-            numbers["cut_texts"] += length < whole
-            numbers["cut_tokens"] += whole - length
-            out.write(f" {END} ".join(map(" ".join, kept)) + "\n")
-    return numbers
+def parse_labelled(fields: Sequence[str], item: Item) -> Example:
+    """The example of a label and a text, in which each run of white space becomes one space."""
+    label, text = values(item.content, fields)
+    if isinstance(label, list) or isinstance(text, list):
+        raise Unusable("a field is a list")
+    label, text = label.strip(), " ".join(text.split())
+    if len(label.split()) != 1 or label in SPECIAL:
+        raise Unusable("no label of one word")
+    if not text:
+        raise Unusable("no text")
+    return Example(item.split, item.name, text, label)
 
 
-def prepare(preparation: Preparation, found: dict[str, Any], workers: int) -> None:
-    """Learn pieces, cut texts into tokens, binarise, report; `RAW` must be in the folder.
+class Labelled(Task):
+    """Texts and labels, with the settings of `classification_settings`.
+
+    Tabs in a text separate the texts of a pair. Each gets the full length limit.
 
     Args:
-        preparation: a preparation with the settings of `classification_settings`.
-        found: the result of `read_texts`.
-        workers: number of processes.
+        settings: the settings.
+        splits: the splits.
+        notes: more lines for the report.
+    """
+
+    def __init__(self, settings: dict[str, Any], splits: Sequence[str], notes: Iterable[str] = ()):
+        super().__init__(settings, splits)
+        self.subword = "sentencepiece" if settings["units"] == "subwords" else None
+        self.notes = list(notes)
+
+    def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
+        blank = is_blank(example.source) or is_blank(example.target)
+        return "no visible text" * blank, (example.source, example.target)
+
+    def samples(self, folder: Path) -> list[Path]:
+        return [sample_sentences(folder, self.settings["sentencepiece_documents"], False)]
+
+    def encoders(self, model: Any, threads: int) -> tuple[Encoder, Encoder]:
+        units, longest = self.settings["units"], self.settings["max_positions"]
+        numbers: Any = Bytes() if units == "bytes" else Words()
+        if model is not None:
+            numbers = Pieces(model, threads)
+        most = None if longest is None else longest - 1
+        return Encoder(numbers, False, _texts_of_pair, END, most), Encoder(Words())
+
+    def files(self, split: str, side: str) -> tuple[str, str]:
+        folder = "input0" if side == "source" else "label"
+        return f"{folder}/{split}", f"{folder}/dict.txt"
+
+    def dictionaries(self, symbols: Sequence[Symbols], counts: Sequence[Any]) -> list[Any]:
+        from fairseq.data import Dictionary
+
+        texts, labels = Dictionary(), Dictionary()
+        if self.settings["units"] == "bytes":  # all, because later texts may have more than train
+            for symbol in sorted(symbols[0].keys() - {END}):
+                texts.add_symbol(symbol)
+        else:
+            texts = build_dictionary(symbols[0], counts[:1])
+        for label, number in sorted(symbols[1].items()):
+            if number < len(counts[1]):
+                labels.add_symbol(label, int(counts[1][number]))
+        return [texts, labels]
+
+    def check(self, folder: Path) -> dict[str, Any]:
+        return {"labels": count_labels({s: folder / RAW / f"{s}.target" for s in self.splits})}
+
+    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        units = self.settings["units"]
+        texts = {split: results["sides"][f"{split}.source"] for split in self.splits}
+        rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
+        for split, side in texts.items():
+            count, tokens = results["examples"][split], side["tokens"] - side["separators"]
+            share = 100 * side["lost"] / max(1, tokens + side["lost"])
+            figures = f"{count:,}", f"{tokens / count:.1f}", f"{side['longest']:,}"
+            rows.append([split, *figures, f"{side['truncated']:,}"])
+            rows[-1].append(f"{side['lost']:,} ({share:.1f} %)")
+        longest = 1 + max(side["longest"] for side in texts.values())
+        lines = [
+            *report.table(rows),
+            "",
+            f"{units.capitalize()} are means over texts, after the cut.",
+            f"With its end symbol the longest text takes {longest:,} positions: --max-positions "
+            "must not be less, unless --shorten-method truncate cuts.",
+            f"{results['types']['source']:,} entries in the dictionary of {units}.",
+            *report.learnt_on(results),
+            *report.unknown_tokens(texts, units),
+            "",
+        ]
+        labels = results["labels"]
+        names = list(labels["train"])
+        rows = [["label", *labels]]
+        for name in names[:LABELS_SHOWN]:
+            rows.append([name, *(f"{counts.get(name, 0):,}" for counts in labels.values())])
+        lines += report.table(rows)
+        if len(names) > LABELS_SHOWN:
+            more = len(names) - LABELS_SHOWN
+            lines.append(f"... and {more:,} more labels: label/dict.txt has all")
+        lines += ["", *report.left_out(results["left_out"], "texts", LEFT_OUT)]
+        return [*lines, *report.form_of_text(self.settings), *self.notes]
+
+
+def _texts_of_pair(text: str) -> list[str]:
+    return text.split("\t")
+
+
+def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:
+    """Count each label in the files of each split; labels are in alphabetical order.
 
     Raises:
-        ConfigurationError: labels or vocabulary size do not fit the data.
+        ConfigurationError: train has fewer than two labels, or another split has a label that is
+            not in train.
     """
-    folder, settings, step = preparation.folder, preparation.settings, preparation.step
-    splits = list(found["documents"])
-    targets = {split: folder / RAW / f"{split}.target" for split in splits}
-    labels = step("count labels", count_labels, targets)
-    if settings["units"] == "subwords":
-        step("sample train", sample_sentences, folder, settings["sentencepiece_documents"], False)
-        learn_or_copy(preparation, "pieces", SentencePiece, [folder / SAMPLE], None)
-    how = (settings["units"], settings["max_positions"], workers)
-    numbers = {split: step(f"cut {split}", cut_split, folder, split, *how) for split in splits}
-    step("binarise", _binarise, folder, targets, settings["units"], labels, workers)
-    pieces = {split: folder / PIECES / split for split in splits}
-    known = dict.fromkeys(splits, folder / "input0" / "dict.txt")
-    unknown = step("count unknown tokens", count_unknown, pieces, known)
-    report.write(folder, _report(settings, found, labels, numbers, folder, unknown))
-    preparation.finish(leave_out=["work"])
-
-
-def _binarise(
-    folder: Path,
-    targets: dict[str, Path],
-    units: str,
-    labels: dict[str, dict[str, int]],
-    workers: int,
-) -> None:
-    write_lines(folder / LABELS, (f"{label} {n}" for label, n in labels["train"].items()))
-    binarise_one_side(targets, folder / "label", folder / LABELS)
-    dictionary = None
-    if units == "bytes":  # all 256, because later texts may contain bytes that train lacks
-        dictionary = folder / BYTES
-        write_lines(dictionary, (f"{byte:02x} 1" for byte in range(256)))
-    texts = {split: folder / PIECES / split for split in targets}
-    binarise_one_side(texts, folder / "input0", dictionary, workers)
-
-
-def _report(
-    settings: dict[str, Any],
-    found: dict[str, Any],
-    labels: dict[str, dict[str, int]],
-    numbers: dict[str, dict[str, int]],
-    folder: Path,
-    unknown: dict[str, int],
-) -> list[str]:
-    units = settings["units"]
-    rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
-    for split, n in numbers.items():
-        share = 100 * n["cut_tokens"] / max(1, n["tokens"] + n["cut_tokens"])
-        counts = f"{n['texts']:,}", f"{n['tokens'] / n['texts']:.1f}", f"{n['longest']:,}"
-        rows.append([split, *counts, f"{n['cut_texts']:,}", f"{n['cut_tokens']:,} ({share:.1f} %)"])
-    longest = 1 + max(n["longest"] for n in numbers.values())
-    types = count_lines(folder / "input0" / "dict.txt")
-    lines = table(rows) + [
-        "",
-        f"{units.capitalize()} are means over texts, after the cut.",
-        f"With its end symbol the longest text takes {longest:,} positions: --max-positions must "
-        "not be less, unless --shorten-method truncate cuts.",
-        f"{types:,} entries in the dictionary of {units}.",
-        *unknown_tokens(unknown, {split: n["tokens"] for split, n in numbers.items()}, units),
-        "",
-    ]
-    names = list(labels["train"])
-    shown = names if len(names) <= 50 else names[:50]
-    rows = [["label", *labels]]
-    rows += [[name, *(f"{counts.get(name, 0):,}" for counts in labels.values())] for name in shown]
-    lines += table(rows)
-    if len(names) > len(shown):
-        lines.append(f"... and {len(names) - len(shown):,} more labels: label/dict.txt has all")
-    lines += ["", *left_out(found["left_out"], "texts", LEFT_OUT), *form_of_text(settings)]
-    return lines + found.get(NOTES, [])
+    counts = {
+        split: dict(sorted(Counter(read_lines(path)).items())) for split, path in targets.items()
+    }
+    known = counts["train"]
+    if len(known) < 2:
+        raise ConfigurationError(
+            f"all texts of train have the label {next(iter(known))}: at least two labels are needed"
+        )
+    for split, labels in counts.items():
+        strange = [label for label in labels if label not in known]
+        if strange:
+            raise ConfigurationError(
+                f"{split} has {len(strange)} label(s) that train does not have, such as "
+                f"{strange[0]}: a classifier knows only the labels of train"
+            )
+    return counts
 
 
 OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options only for subwords

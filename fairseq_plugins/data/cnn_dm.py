@@ -1,23 +1,15 @@
 """CNN/DailyMail: its archives, its splits, and the number of documents in each split."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from fairseq_plugins.data.download import check, fetch
-from fairseq_plugins.data.readers import (
-    SPLITS,
-    check_counts,
-    parse_counts,
-    read_story,
-    splits_of_stories,
-    story_items,
-    write_documents,
-)
-from fairseq_plugins.data.stories import read_ids
+from fairseq_plugins.data.pipeline import parse_counts
+from fairseq_plugins.data.readers import SPLITS, Corpus, Example, Item
+from fairseq_plugins.data.stories import parse_story, read_ids, read_story_files
+from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.preparation.steps import Preparation
 
 DOWNLOADS = "downloads"
 Files = dict[str, tuple[str, int | None]]  # the SHA-256 of each file, and its bytes
@@ -54,26 +46,23 @@ def expected_documents(option: str | None, own_lists: bool) -> dict[str, int] | 
 
 
 def read(
-    preparation: Preparation,
+    folder: Path,
     stories: Sequence[Path] | None,
     split_ids: Sequence[Path] | None,
-    workers: int,
-) -> dict[str, Any]:
-    """Convert archives to text; download the archives and lists that are not given.
+    expect: str | None,
+) -> Corpus:
+    """The stories of archives; downloads the archives and lists that are not given.
 
     Args:
-        preparation: with the setting `expect`, the value of `--expect`.
+        folder: where to keep downloads.
         stories: archives, or None for the original ones.
         split_ids: files of ids for train, valid and test, or None for the original ones.
-        workers: number of processes.
-
-    Returns:
-        The result of `write_documents`.
+        expect: the value of `--expect`.
 
     Raises:
-        ConfigurationError: a file is missing or differs from the expected one, or counts differ.
+        ConfigurationError: a file is missing or differs from the expected one; or, when the
+            stories are read, a listed one is missing.
     """
-    folder, expect = preparation.folder, preparation.settings["expect"]
     lists = split_ids or _fetch(folder, LISTS_URL, LISTS)
     archives = stories or _fetch(folder, STORIES_URL, STORIES)
     if stories and not split_ids:  # a file with the name of an original must be the original
@@ -81,11 +70,26 @@ def read(
             if path.name in STORIES:
                 sha256, size = STORIES[path.name]
                 check(path, "sha256:" + sha256, size)
-    wanted = splits_of_stories({split: read_ids(path) for split, path in zip(SPLITS, lists)})
-    # removes stories from `wanted` as it finds them
-    stories_found = story_items(archives, wanted)
-    found = write_documents(preparation, stories_found, read_story, workers, SPLITS, len(wanted))
-    if wanted and expect == "any":
+    wanted: dict[str, str] = {}
+    for split, path in zip(SPLITS, lists):
+        for name in read_ids(path):
+            if name in wanted:
+                raise ConfigurationError(
+                    f"story {name} is named twice, in {wanted[name]} and in {split}: name each "
+                    "story once"
+                )
+            wanted[name] = split
+    total = len(wanted)
+    return Corpus(_listed(archives, wanted, expect == "any"), parse_story_file, total)
+
+
+def _listed(archives: Sequence[Path], wanted: dict[str, str], some: bool) -> Iterator[Item]:
+    """The stories that are in `wanted`, which is emptied; `some` may be missing."""
+    for name, content in read_story_files(archives):
+        split = wanted.pop(name, None)
+        if split is not None:
+            yield Item(split, name, content)
+    if wanted and some:
         print(f"{len(wanted):,} listed stories were not found", file=sys.stderr)
     elif wanted:
         first = ", ".join(sorted(wanted)[:3]) + ", ..." * (len(wanted) > 3)
@@ -93,9 +97,13 @@ def read(
             f"{len(wanted):,} listed stories are not in the archives ({first}): give all archives "
             "with --stories, or pass --expect any to ignore them"
         )
-    expected = expected_documents(expect, own_lists=split_ids is not None)
-    check_counts("--expect", "documents", found["documents"], expected)
-    return found
+
+
+def parse_story_file(item: Item) -> Example:
+    """The example of a `.story` file."""
+    story = parse_story(item.name, item.content)
+    source, target = " ".join(story.article), summary_of(story.highlights)
+    return Example(item.split, item.name, source, target, story.problem)
 
 
 def _fetch(folder: Path, url: str, files: Files) -> list[Path]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import copy, digest
-from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.text.subwords import KINDS
 
@@ -91,31 +90,3 @@ def fingerprint(paths: Iterable[Path]) -> str:
     for path in paths:
         content.update(f"{path.name} {digest(path)}\n".encode())
     return content.hexdigest()
-
-
-def learn_or_copy(
-    preparation: Preparation, what: str, kind: Any, texts: Sequence[Path], like: Path | None
-) -> int:
-    """Learn the subword model of a folder, or copy that of another, as a step.
-
-    Args:
-        preparation: with the setting `vocab_size`.
-        what: "subwords" or "pieces", for the name of the step.
-        kind: the class of the model, one of `subwords.KINDS`.
-        texts: the files to learn from.
-        like: the other prepared folder; None to learn.
-
-    Returns:
-        the number of merges or pieces.
-    """
-    model = preparation.folder / kind.file_name
-    if like is not None:
-        return preparation.step(f"copy {what}", copy_model, kind, like / kind.file_name, model)
-    size = preparation.settings["vocab_size"]
-    return preparation.step(f"learn {what}", kind.learn, texts, model, size)
-
-
-def copy_model(kind: Any, source: Path, model: Path) -> int:
-    """Copy a subword model; returns the number of its merges or pieces."""
-    copy(source, model)
-    return len(kind(model))

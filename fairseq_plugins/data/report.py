@@ -1,13 +1,16 @@
 """The report of a preparation: how much was read, kept, skipped and learnt."""
 
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.files import written_whole
 
 NAME = "report.txt"
+NAMES_SHOWN = 10
+LONGEST_PROBLEM = 300  # characters
 
 
 def write(folder: Path, lines: Iterable[str]) -> None:
@@ -34,13 +37,13 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def unknown_tokens(unknown: dict[str, int], tokens: dict[str, int], units: str) -> list[str]:
+def unknown_tokens(sides: dict[str, dict[str, int]], units: str) -> list[str]:
     """A line for each text with tokens missing from the dictionary: how many, of how many."""
     return [
-        f"Unknown {units} in {name}: {count:,} of {tokens[name]:,} "
-        f"({100 * count / max(1, tokens[name]):.1f} %)"
-        for name, count in unknown.items()
-        if count
+        f"Unknown {units} in {name}: {side['unknown']:,} of {side['tokens']:,} "
+        f"({100 * side['unknown'] / max(1, side['tokens']):.1f} %)"
+        for name, side in sides.items()
+        if side["unknown"]
     ]
 
 
@@ -66,98 +69,51 @@ def left_out(reasons: dict[str, int], units: str, names: str | None = None) -> l
     return [f"{count:,} {units} were left out{where}", *by_reason]
 
 
-def translation_report(
-    settings: dict[str, Any],
-    cleaned: dict[str, Any],
-    subwords: dict[str, Any],
-    splits: dict[str, Any],
-    changed: dict[str, Any],
-) -> list[str]:
-    """Lines about a prepared language pair.
+class LeftOut:
+    """What cannot be used: written to a file, counted by its reason, and the first ones kept.
 
-    Args:
-        settings: the settings of the preparation.
-        cleaned, splits, changed: results of `clean`, `count` and `find_changed`, see
-            `data.translation`.
-        subwords: about the subword model and the dictionaries.
+    Attributes:
+        reasons: how many have each reason, which is the part of a problem before its colon.
+        of_split: the same for each split.
+        named: the first ones, as lines to show.
+        first: the first one of each split.
     """
-    lines = ["{source_lang} to {target_lang}".format(**settings), ""]
-    lines += _sizes_of_pairs(settings, splits)
-    lines += ["", *_cleaning(settings, cleaned, splits)]
-    lines += ["", *_vocabulary(settings, subwords, splits)]
-    return [*lines, "", *_given_back(settings, changed, splits["valid"]["pairs"])]
+
+    def __init__(self, file: IO[str]):
+        self.file = file
+        self.named: list[str] = []
+        self.first: dict[str, str] = {}
+        self.reasons: dict[str, int] = Counter()
+        self.of_split: dict[str, dict[str, int]] = defaultdict(Counter)
+
+    def add(self, split: str, name: str, problem: str) -> None:
+        """Leave out the text of this name; the problem may quote it."""
+        problem = printable(" ".join(problem.split())[:LONGEST_PROBLEM])
+        reason = problem.partition(":")[0]
+        reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
+        self.reasons[reason] += 1
+        self.of_split[split][reason] += 1
+        self.file.write(f"{split}\t{name}\t{problem}\n")
+        line = f"{split}  {name}  {problem}"
+        self.first.setdefault(split, line)
+        if len(self.named) < NAMES_SHOWN:
+            self.named.append(line)
+
+    def tell(self, path: Path) -> None:
+        """Print how many were left out, and the first ones; `path` has all."""
+        count = sum(self.reasons.values())
+        if count:
+            told = [f"{count:,} documents cannot be used:", *(f"  {line}" for line in self.named)]
+            told += [f"  ... all are in {path}"] if count > len(self.named) else []
+            print("\n".join(told), file=sys.stderr)
 
 
-def _sizes_of_pairs(settings: dict[str, Any], splits: dict[str, Any]) -> list[str]:
-    languages = settings["source_lang"], settings["target_lang"]
-    columns = [(lang, n) for n in ("words", "subwords", "longest", "empty") for lang in languages]
-    rows = [["", "pairs", *(f"{language} {what}" for language, what in columns)]]
-    for split, numbers in splits.items():
-        sizes = [numbers["pairs"], *(numbers[language][what] for language, what in columns)]
-        rows.append([split, *(f"{size:,}" for size in sizes)])
-    words = "Moses tokens" if settings["tokenizer"] == "moses" else "what spaces separate"
-    about = f"Words are {words}; longest is in subwords; empty sides are kept in valid and test."
-    return [*table(rows), "", about]
+def printable(text: str) -> str:
+    """The text with escapes for bytes that are not UTF-8, such as in file names."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _cleaning(
-    settings: dict[str, Any], cleaned: dict[str, Any], splits: dict[str, Any]
-) -> list[str]:
-    read, dropped = cleaned["read"], sum(cleaned["dropped"].values())
-    lines = [
-        f"Training text: {read:,} pairs read, {read - dropped:,} kept, {dropped:,} left out"
-        + ":" * (dropped > 0)
-    ]
-    reasons = sorted(cleaned["dropped"].items(), key=lambda item: -item[1])
-    lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
-    lines += filter(None, [Limits.advice(settings, read, cleaned["dropped"])])
-    if settings["valid_every"]:
-        every = settings["valid_every"]
-        lines += [f"valid is one in {every} of the pairs kept, which train does not get"]
-    also = [
-        f"{split} {numbers['in_train']:,} of {numbers['pairs']:,}"
-        for split, numbers in splits.items()
-        if numbers.get("in_train")
-    ]
-    if also:
-        lines += ["The same pairs stand in train too: " + ", ".join(also)]
-    return lines
-
-
-def _given_back(settings: dict[str, Any], changed: dict[str, Any], pairs: int) -> list[str]:
-    lines = form_of_text(settings)
-    for language, found in changed.items():
-        count = found["lines"]
-        what = f"{count:,} of {pairs:,} lines back changed" if count else "every line back"
-        lines += [f"valid.{language}: subwords give {what}"]
-        for line, back in found["shown"]:
-            lines += [f"  {line}", f"  -> {back}"]
-    if settings["tokenizer"] == "moses" and any(found["lines"] for found in changed.values()):
-        lines += [
-            "Moses' rules change translations in the same way; prepare-translation with "
-            "--tokenizer none --subword sentencepiece changes nothing"
-        ]
-    return lines
-
-
-def _vocabulary(
-    settings: dict[str, Any], subwords: dict[str, Any], splits: dict[str, Any]
-) -> list[str]:
-    languages = settings["source_lang"], settings["target_lang"]
-    origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
-    if "like" in settings:
-        origin = "of another folder (--like)"
-    lines = [f"Subwords: {subwords['learnt']:,} {subwords['contents']} {origin}"]
-    sizes = subwords["types"]
-    if settings["joined_dictionary"]:
-        lines += [f"Vocabulary: {sizes[languages[0]]:,} types for both sides"]
-    else:
-        each = [f"{side} {sizes[side]:,} types" for side in languages]
-        lines += ["Vocabulary: " + ", ".join(each)]
-        lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
-    for split, numbers in splits.items():
-        unknown = {language: numbers[language]["unknown"] for language in languages}
-        if any(unknown.values()):
-            told = ", ".join(f"{language} {count:,}" for language, count in unknown.items())
-            lines += [f"Unknown subwords in {split}: {told}"]
-    return lines
+def learnt_on(results: dict[str, Any]) -> list[str]:
+    """A line about subwords that were learnt on a sample."""
+    every = results.get("learnt_on_one_line_of", 1)
+    return [f"Subwords were learnt on one line of train in {every:,}"] if every > 1 else []

@@ -1,8 +1,6 @@
-"""Prepare a parallel corpus of any language pair: from raw text to fairseq's data."""
+"""Language pairs: sentences in two languages, from any raw text."""
 
 import argparse
-import collections
-import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,33 +8,17 @@ from typing import Any
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.data import report
+from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.like import learn_or_copy
-from fairseq_plugins.data.readers import RAW, SPLITS, TOO_LONG, check_counts
-from fairseq_plugins.data.report import translation_report
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import (
-    LONGEST_LINE,
-    columns_written,
-    digest,
-    read_input,
-    read_input_pairs,
-    read_lines,
-    read_pairs,
-    write_columns,
-    write_lines,
-)
-from fairseq_plugins.preparation.binarise import binarise, read_types
-from fairseq_plugins.preparation.steps import Preparation
+from fairseq_plugins.data.pipeline import TOKENS, Task
+from fairseq_plugins.data.readers import RAW, Example, Input, parse_texts, parsed, read_inputs
+from fairseq_plugins.files import read_pairs
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.text.languages import main_script
-from fairseq_plugins.text.processing import Processing, normalise
+from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.workers import add_workers_option, map_file
+from fairseq_plugins.workers import add_workers_option, map_lines
 
-# subfolders of the prepared folder
-TOKENISED = "text/tokenised"
-SUBWORDS = "text/subwords"
 # settings that belong to a subword model and its dictionaries
 SHARED_BY_LIKE = (
     "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
@@ -44,266 +26,165 @@ SHARED_BY_LIKE = (
 )  # fmt: skip
 CHANGED_SHOWN = 3  # lines of a language in the report
 SCRIPT_LINES = 1000  # of train, to detect the script of a language
-# subfolders that exist only during the preparation
-ALL_RAW = "work/raw"
-ALL_TOKENISED = "work/tokenised"
 
 
-def find_files(
-    prefixes: dict[str, Sequence[str]], languages: Sequence[str]
-) -> dict[str, list[str]]:
-    """The checksums of the files with these prefixes, by split and language.
-
-    Raises:
-        ConfigurationError: a file is missing.
-    """
-    found = {}
-    for split, names in prefixes.items():
-        for language in languages:
-            paths = [Path(f"{name}.{language}") for name in names]
-            for path in paths:
-                if not path.is_file():
-                    raise ConfigurationError(
-                        "{} does not exist: --{} PREFIX stands for PREFIX.{} and PREFIX.{}".format(
-                            path, split, *languages
-                        )
-                    )
-            found[f"{split}.{language}"] = [digest(path) for path in paths]
-    return found
-
-
-def read_text(
-    prefixes: dict[str, Sequence[str]],
-    languages: Sequence[str],
-    folder: Path,
-) -> dict[str, int]:
-    """Join the files of each split into the folder's `ALL_RAW`, pair by pair.
+class Pairs(Task):
+    """Sentence pairs. Unfit ones are left out of train; valid and test stay whole.
 
     Args:
-        prefixes: the prefixes of the files of each split.
-        languages: the endings of the files.
-        folder: the folder of the preparation.
-
-    Returns:
-        The number of training pairs that were left out, for each reason.
-
-    Raises:
-        ConfigurationError: two sides are not aligned, a line is not UTF-8, or a held-out line is
-            too long.
+        settings: those of `Processing` and `Limits`, `vocab_size`, `joined_dictionary` and
+            `valid_every` (every n-th pair is held out; or None).
+        splits: those of the corpus; valid may be among them or be held out.
     """
-    left_out: dict[str, int] = collections.Counter()
 
-    def usable(split: str, name: str) -> Iterator[list[str]]:
-        sides = [Path(f"{name}.{language}") for language in languages]
-        for number, pair in enumerate(read_input_pairs(*sides), 1):
-            if None not in pair:
-                yield [normalise(line or "") for line in pair]
-            elif split == "train":
-                left_out[TOO_LONG] += 1
-            else:  # only complete sets have comparable scores
-                raise ConfigurationError(
-                    f"{name}, line {number} is longer than {LONGEST_LINE:,} bytes: such lines are "
-                    "skipped only in train; shorten or remove it"
-                )
+    units, texts = "pairs", TOKENS
+    complete, names = True, False
 
-    for split, names in prefixes.items():
-        paths = [folder / ALL_RAW / f"{split}.{language}" for language in languages]
-        write_columns(paths, (pair for name in names for pair in usable(split, name)))
-    return left_out
+    def __init__(self, settings: dict[str, Any], splits: Sequence[str]):
+        super().__init__(settings, splits)
+        self.valid_every, self.subword = settings["valid_every"], settings["subword"]
+        self.sides = (settings["source_lang"], settings["target_lang"])
+        if self.valid_every:
+            self.splits = ("train", "valid", *(split for split in splits if split == "test"))
+        self.processing, self.limits = Processing.of(settings), Limits.of(settings)
+        self._tokenise = [self.processing.tokenise(language) for language in self.sides]
 
+    def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
+        raw = example.source, example.target
+        source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, raw))
+        problem = None
+        if example.split == "train":
+            before = self.processing.tokenised_before
+            problem = self.limits.reason_against(source, target, before)
+        return problem or "", (*raw, source, target)
 
-def prepare(
-    preparation: Preparation,
-    workers: int,
-    left_out: dict[str, int] | None = None,
-    expected_pairs: dict[str, int] | None = None,
-    like: Path | None = None,
-) -> None:
-    """Tokenise, clean, hold out, cut into subwords, binarise, report.
+    def samples(self, folder: Path) -> list[Path]:
+        return [folder / TOKENS / f"train.{language}" for language in self.sides]
 
-    The folder's `ALL_RAW` must hold raw text: train, optionally test, and valid unless it is drawn
-    from train.
+    def encoders(self, model: Any, threads: int) -> tuple[Encoder, Encoder]:
+        numbers = WordsInSubwords(model) if self.subword == "bpe" else Pieces(model, threads)
+        return Encoder(numbers), Encoder(numbers)
 
-    Args:
-        preparation: with the settings of `Processing` and `Limits`, `vocab_size`,
-            `joined_dictionary` and `valid_every` (every n-th pair is held out; or None).
-        workers: number of processes.
-        left_out: the number of training pairs left out by `read_text`, for each reason.
-        expected_pairs: the expected number of pairs of each split, or None for any.
-        like: a prepared folder whose subword model and dictionaries are used.
+    def advice(self, read: int, reasons: dict[str, int]) -> str:
+        return Limits.advice(self.settings, read, reasons)
 
-    Raises:
-        ConfigurationError: the text cannot be used, or the numbers of pairs differ.
-    """
-    folder, settings, step = preparation.folder, preparation.settings, preparation.step
-    languages = [settings["source_lang"], settings["target_lang"]]
-    processing = Processing.of(settings)
+    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        results["in_train"] = also_in_train(folder / TOKENS, self.splits, self.sides)
+        how = (results["examples"]["valid"], workers)
+        results["changed"] = {side: self._changed(folder, side, *how) for side in self.sides}
+        lines = [" to ".join(self.sides), "", *self._sizes(results), ""]
+        lines += [*self._cleaning(results), "", *self._vocabulary(results), ""]
+        return [*lines, *self._given_back(results)]
 
-    for name in (f"{split}.{language}" for split in SPLITS for language in languages):
-        if (folder / ALL_RAW / name).exists():
-            step(f"tokenise {name}", tokenise, folder, name, processing, workers)
-    cleaned = step("clean and split", clean, folder, languages, settings, left_out or {})
-    check_counts("--expect-pairs", "pairs", cleaned["pairs"], expected_pairs)
+    def _changed(self, folder: Path, language: str, total: int, workers: int) -> dict[str, Any]:
+        """The lines of valid that their subwords do not restore; white space does not count.
 
-    kind = KINDS[settings["subword"]]
-    splits = [split for split in SPLITS if split in cleaned["pairs"]]
-    train = [folder / TOKENISED / f"train.{language}" for language in languages]
-    learnt = learn_or_copy(preparation, "subwords", kind, train, like)
-    for name in (f"{split}.{language}" for split in splits for language in languages):
-        step(f"cut {name}", cut, folder, name, kind, workers)
-    how = (folder, settings["joined_dictionary"], workers, like)
-    step("binarise", binarise, folder / SUBWORDS, splits, languages, *how)
-    by = (processing, workers)
-    changed = {
-        language: step(f"read back valid.{language}", find_changed, folder, language, *by)
-        for language in languages
-    }
-    subwords = {
-        "learnt": learnt,
-        "types": {language: len(read_types(folder, language)) for language in languages},
-        "contents": kind(folder / kind.file_name).contents,
-    }
-    numbers = step("count", count, folder, splits, languages)
-    report.write(folder, translation_report(settings, cleaned, subwords, numbers, changed))
-    preparation.finish(leave_out=["work"])
-
-
-def tokenise(folder: Path, name: str, processing: Processing, workers: int) -> None:
-    """Convert raw text to tokens, lower-cased if the settings say so."""
-    tokenisation = processing.tokenise(name.rpartition(".")[2])
-    tokens = map_file(tokenisation, folder / ALL_RAW / name, workers, name)
-    write_lines(folder / ALL_TOKENISED / name, tokens)
-
-
-def clean(
-    folder: Path, languages: Sequence[str], settings: dict[str, Any], left_out: dict[str, int]
-) -> dict[str, Any]:
-    """Remove unfit training pairs and draw the valid split; given valid and test files stay."""
-    limits, every = Limits.of(settings), settings["valid_every"]
-    dropped: dict[str, int] = collections.Counter(left_out)
-    tokenised_before = Processing.of(settings).tokenised_before
-    drawn = ("train", "valid") if every else ("train",)
-    pairs = dict.fromkeys(drawn, 0)
-    read = sum(left_out.values())
-    with contextlib.ExitStack() as stack:
-        write = {}
-        for split in drawn:
-            names = [f"{split}.{language}" for language in languages]
-            paths = [folder / form / name for form in (RAW, TOKENISED) for name in names]
-            write[split] = stack.enter_context(columns_written(paths))
-        for raw, tokenised in zip(
-            _pairs(folder / ALL_RAW, "train", languages),
-            _pairs(folder / ALL_TOKENISED, "train", languages),
-        ):
-            read += 1
-            reason = limits.reason_against(*tokenised, tokenised_before=tokenised_before)
-            if reason is not None:
-                dropped[reason] += 1
-                continue
-            kept = sum(pairs.values()) + 1
-            split = "valid" if every and kept % every == 0 else "train"
-            pairs[split] += 1
-            write[split](raw + tokenised)
-    if pairs["train"] == 0:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "no text"
-        advice = Limits.advice(settings, read, dropped)
-        raise ConfigurationError(
-            f"all {read:,} training pairs are unfit for training: {reasons}"
-            + (f". {advice}" if advice else "")
+        Returns:
+            `lines`: how many; `shown`: some of them, each with the restored text.
+        """
+        model = KINDS[self.processing.subword](folder / KINDS[self.processing.subword].file_name)
+        undo = self.processing.tokenise(language).undo
+        files = [folder / place / f"valid.{language}" for place in (RAW, TOKENS)]
+        pairs = map_lines(
+            lambda pair: (pair[0], undo(model.join(model.cut(pair[1])))),
+            read_pairs(*files),
+            workers,
+            f"read back valid.{language}",
+            total,
         )
-    if every and pairs["valid"] == 0:
-        raise ConfigurationError(
-            f"--valid-every {every}: only {pairs['train']:,} pairs are fit for training, so valid "
-            "would be empty; give a smaller number, or --valid"
+        changed, count = [], 0
+        for line, found in pairs:
+            line = " ".join(line.split())
+            line = line.lower() if self.processing.lowercase else line
+            if found != line:
+                count += 1
+                changed += [(line, found)] if count <= CHANGED_SHOWN else []
+        return {"lines": count, "shown": changed}
+
+    def _sizes(self, results: dict[str, Any]) -> list[str]:
+        columns = {"words": "words", "subwords": "tokens", "longest": "longest", "empty": "empty"}
+        rows = [["", "pairs", *(f"{lang} {what}" for what in columns for lang in self.sides)]]
+        for split, pairs in results["examples"].items():
+            of_sides = [results["sides"][f"{split}.{side}"] for side in self.sides]
+            sizes = [pairs, *(side[what] for what in columns.values() for side in of_sides)]
+            rows.append([split, *(f"{size:,}" for size in sizes)])
+        moses = self.processing.tokenizer == "moses"
+        words = "Moses tokens" if moses else "what spaces separate"
+        about = (
+            f"Words are {words}; longest is in subwords; empty sides are kept in valid and test."
         )
-    for split in ("valid", "test"):
-        if (folder / ALL_RAW / f"{split}.{languages[0]}").exists():
-            pairs[split] = _keep_whole(folder, split, languages)
-    return {"read": read, "dropped": dropped, "pairs": pairs}
+        return [*report.table(rows), "", about]
 
+    def _cleaning(self, results: dict[str, Any]) -> list[str]:
+        read, dropped = results["read"], sum(results["left_out"].values())
+        lines = [
+            f"Training text: {read:,} pairs read, {read - dropped:,} kept, {dropped:,} left out"
+            + ":" * (dropped > 0)
+        ]
+        reasons = sorted(results["left_out"].items(), key=lambda item: -item[1])
+        lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
+        lines += filter(None, [self.advice(read, results["left_out"])])
+        if self.valid_every:
+            lines += [
+                f"valid is one in {self.valid_every} of the pairs kept, which train does not get"
+            ]
+        also = [
+            f"{split} {same:,} of {results['examples'][split]:,}"
+            for split, same in results["in_train"].items()
+            if same
+        ]
+        if also:
+            lines += ["The same pairs stand in train too: " + ", ".join(also)]
+        return lines
 
-def _keep_whole(folder: Path, split: str, languages: Sequence[str]) -> int:
-    """Copy a given valid or test set; returns its number of pairs."""
-    pairs = sum(1 for _ in _pairs(folder / ALL_RAW, split, languages))
-    if not pairs:
-        raise ConfigurationError(
-            f"{split} is empty, which fairseq cannot read: give text"
-            + (", or no test set" if split == "test" else "")
-        )
-    for form, everything in ((RAW, ALL_RAW), (TOKENISED, ALL_TOKENISED)):
-        for name in (f"{split}.{language}" for language in languages):
-            write_lines(folder / form / name, read_lines(folder / everything / name))
-    return pairs
+    def _vocabulary(self, results: dict[str, Any]) -> list[str]:
+        settings, types = self.settings, results["types"]
+        origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
+        if "like" in settings:
+            origin = "of another folder (--like)"
+        lines = [f"Subwords: {results['subwords']} {origin}"]
+        lines += report.learnt_on(results)
+        if settings["joined_dictionary"]:
+            lines += [f"Vocabulary: {types[self.sides[0]]:,} types for both sides"]
+        else:
+            lines += ["Vocabulary: " + ", ".join(f"{side} {types[side]:,} types" for side in types)]
+            lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
+        for split in results["examples"]:
+            unknown = {s: results["sides"][f"{split}.{s}"]["unknown"] for s in self.sides}
+            if any(unknown.values()):
+                told = ", ".join(f"{language} {count:,}" for language, count in unknown.items())
+                lines += [f"Unknown subwords in {split}: {told}"]
+        return lines
 
-
-def cut(folder: Path, name: str, kind: Any, workers: int, option: str = "--workers") -> None:
-    """Cut tokens into subwords."""
-    model = kind(folder / kind.file_name)
-    pieces = map_file(model.cut, folder / TOKENISED / name, workers, name, option)
-    write_lines(folder / SUBWORDS / name, pieces)
-
-
-def find_changed(
-    folder: Path, language: str, processing: Processing, workers: int
-) -> dict[str, Any]:
-    """The lines of valid that their subwords do not restore; white space does not count.
-
-    Returns:
-        `lines`: how many; `shown`: some of them, each with the restored text.
-    """
-    name = f"valid.{language}"
-    raw, pieces = folder / RAW / name, folder / SUBWORDS / name
-    kind = KINDS[processing.subword]
-    join, undo = kind(folder / kind.file_name).join, processing.tokenise(language).undo
-    back = map_file(lambda line: undo(join(line)), pieces, workers, name)
-    changed = []
-    for line, found in zip(read_lines(raw), back):
-        line = " ".join(normalise(line).split())
-        line = line.lower() if processing.lowercase else line
-        if found != line:
-            changed.append((line, found))
-    return {"lines": len(changed), "shown": changed[:CHANGED_SHOWN]}
-
-
-def count(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> dict[str, Any]:
-    """Count the pairs of each split and, for each language, words, subwords, empty and unknown."""
-    numbers: dict[str, Any] = {}
-    for language in languages:
-        types = read_types(folder, language)
-        for split in splits:
-            name = f"{split}.{language}"
-            found = {
-                "words": sum(len(line.split()) for line in read_lines(folder / TOKENISED / name)),
-                **dict.fromkeys(("subwords", "longest", "empty", "unknown"), 0),
-            }
-            pairs = 0
-            for line in read_lines(folder / SUBWORDS / name):  # millions do not fit in memory
-                pieces = line.split()
-                pairs += 1
-                found["subwords"] += len(pieces)
-                found["longest"] = max(found["longest"], len(pieces))
-                found["empty"] += not pieces
-                found["unknown"] += sum(piece not in types for piece in pieces)
-            numbers.setdefault(split, {"pairs": pairs})[language] = found
-    for split, same in also_in_train(folder, splits, languages).items():
-        numbers[split]["in_train"] = same
-    return numbers
+    def _given_back(self, results: dict[str, Any]) -> list[str]:
+        lines, pairs = report.form_of_text(self.settings), results["examples"]["valid"]
+        for language, found in results["changed"].items():
+            count = found["lines"]
+            what = f"{count:,} of {pairs:,} lines back changed" if count else "every line back"
+            lines += [f"valid.{language}: subwords give {what}"]
+            for line, back in found["shown"]:
+                lines += [f"  {line}", f"  -> {back}"]
+        changed = any(found["lines"] for found in results["changed"].values())
+        if self.processing.tokenizer == "moses" and changed:
+            lines += [
+                "Moses' rules change translations in the same way; prepare-translation with "
+                "--tokenizer none --subword sentencepiece changes nothing"
+            ]
+        return lines
 
 
 def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str]) -> dict[str, int]:
-    """The number of pairs of each other split that also occur in train, after tokenisation."""
-    others = {
-        split: list(_pairs(folder / TOKENISED, split, languages))
-        for split in splits
-        if split != "train"
-    }
-    wanted = {pair for pairs in others.values() for pair in pairs}
-    train = {pair for pair in _pairs(folder / TOKENISED, "train", languages) if pair in wanted}
-    return {split: sum(pair in train for pair in pairs) for split, pairs in others.items()}
+    """The number of pairs of each other split whose tokens also occur in train."""
 
+    def pairs(split: str) -> Iterator[tuple[bytes, bytes]]:
+        paths = (folder / f"{split}.{language}" for language in languages)
+        with open(next(paths), "rb") as source, open(next(paths), "rb") as target:
+            yield from zip(source, target)
 
-def _pairs(folder: Path, split: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
-    return read_pairs(*(folder / f"{split}.{language}" for language in languages))
+    others = {split: list(pairs(split)) for split in splits if split != "train"}
+    wanted = set(itertools.chain.from_iterable(others.values()))
+    train = wanted.intersection(pairs("train"))
+    return {split: sum(pair in train for pair in found) for split, found in others.items()}
 
 
 def add_subword_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -345,7 +226,7 @@ def subword_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def fits_one_dictionary(
-    destination: Path, prefixes: dict[str, Sequence[str]], languages: Sequence[str]
+    destination: Path, train: Input, fields: Sequence[str], header: bool
 ) -> bool:
     """Whether both languages share a dictionary if no option decides.
 
@@ -355,11 +236,10 @@ def fits_one_dictionary(
     stored = stored_settings(destination).get("joined_dictionary")
     if stored is not None:
         return bool(stored)
-    starts = (
-        itertools.islice(read_input(Path(f"{prefixes['train'][0]}.{language}")), SCRIPT_LINES)
-        for language in languages
-    )
-    return len({main_script(line or "" for line in start) for start in starts}) == 1
+    corpus = read_inputs({"train": [train]}, fields, header, lambda item: parse_texts(fields, item))
+    start = [parsed(corpus.parse, item) for item in itertools.islice(corpus.items, SCRIPT_LINES)]
+    sides = zip(*((example.source, example.target) for example in start))
+    return len({main_script(side) for side in sides}) == 1
 
 
 def show(folder: Path) -> None:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fairseq.data import data_utils
 
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.data.summarization import PIECES
 from fairseq_plugins.evaluate.bootstrap import SEED, paired
 from fairseq_plugins.evaluate.test_sets import Generated, files_of_pair, read_output
 from fairseq_plugins.files import read_lines, write_lines
@@ -23,6 +21,7 @@ from fairseq_plugins.scoring.rouge import (
     rouge,
     score_documents,
 )
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.text.subwords import KINDS
 
 logger = logging.getLogger(__name__)
@@ -62,10 +61,13 @@ class Summaries(Generated):
         joined_by = KINDS[settings.subword].fairseq_name
         self.words = ["--task", "summarization", "--remove-bpe", joined_by]
         raw = data / RAW / f"{split}.{settings.source_lang}"
-        pieces = data / PIECES / f"{split}.{settings.target_lang}"
-        self.text_files = [raw, pieces]
+        summaries = data / RAW / f"{split}.{settings.target_lang}"
+        self.text_files = [raw, summaries]
         self.files = files_of_pair(prepared, split, self.text_files)
-        self.references = [data_utils.post_process(line, joined_by) for line in read_lines(pieces)]
+        self.references = [
+            f"{BOUNDARY} ".join(separate_sentences(line.lower() if settings.lowercase else line))
+            for line in read_lines(summaries)
+        ]
         self.total = len(self.references)
 
     def read(self, log: Path) -> Text:

@@ -8,7 +8,6 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.data.translation import SUBWORDS, TOKENISED
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.evaluate.bootstrap import SEED, paired
@@ -93,20 +92,23 @@ class Translations(Generated):
                 f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
             )
         self.split, self.lowercase = split, settings.lowercase
-        raw, tokenised = (data / form / f"{split}.{target}" for form in (RAW, TOKENISED))
+        raw = data / RAW / f"{split}.{target}"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         self.text_files = [self._source]
-        text = [raw, tokenised, self._source]
-        self.files = [*files_of_pair(prepared, split, text, option), raw, tokenised]
+        text = [raw, self._source]
+        self.files = [*files_of_pair(prepared, split, text, option), raw]
         self._subwords = prepared.subwords
+        self._encode = prepared.processor(languages[languages[0] == target], target).encode
         self.language = target
-        self._moses, self._undo = Moses(scored_as(target)), settings.tokenise(target).undo
+        tokenise = settings.tokenise(target)
+        self._moses, self._undo = Moses(scored_as(target)), tokenise.undo
         self._tokenised_before = settings.tokenised_before
         self._untokenised = settings.tokenizer == "none" and not self._tokenised_before
         plain = list(read_lines(raw))
         if self._tokenised_before:
             plain = [self._moses.detokenise(line) for line in plain]
-        self.references = Text([self._tokens(line) for line in read_lines(tokenised)], plain)
+        tokens = [self._tokens(tokenise(line)) for line in read_lines(raw)]
+        self.references = Text(tokens, plain)
         self.total = len(plain)
         self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
         self.metrics()  # fail before the test set is translated
@@ -118,9 +120,8 @@ class Translations(Generated):
 
     @property
     def source_pieces(self) -> list[str]:
-        """The subwords of each source, separated by spaces; empty if the folder lacks them."""
-        path = self._source.parents[2] / SUBWORDS / self._source.name
-        return list(read_lines(path)) if path.is_file() else []
+        """The subwords of each source, separated by spaces."""
+        return [self._encode(line) for line in read_lines(self._source)]
 
     def text(self, pieces: Sequence[str]) -> Text:
         """Convert translations in subwords, separated by spaces, to tokens and to plain text."""

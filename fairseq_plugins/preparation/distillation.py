@@ -5,18 +5,20 @@ the sources of train. The authors report that small students then lose less.
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 from fairseq_plugins.data import report, summarization, translation
+from fairseq_plugins.data.binary import encode, write
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.like import copy_model, fingerprint
+from fairseq_plugins.data.like import fingerprint
+from fairseq_plugins.data.pipeline import TOKENS
 from fairseq_plugins.data.readers import RAW, TOO_LONG
 from fairseq_plugins.data.report import left_out, table
 from fairseq_plugins.errors import ConfigurationError
@@ -32,7 +34,6 @@ from fairseq_plugins.files import (
     write_columns,
     write_lines,
 )
-from fairseq_plugins.preparation.binarise import binarise
 from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, needed_files
 from fairseq_plugins.progress import progress_bar
@@ -178,15 +179,11 @@ class Pairs:
         prepared: the prepared folder.
         direction: the languages to read and to write.
 
-    Attributes:
-        forms: the folders of the text that `written` and `given` make; the first is raw.
-
     Raises:
         ConfigurationError: the folder lacks its text.
     """
 
-    forms: tuple[str, ...] = (RAW, translation.TOKENISED)
-    pieces = translation.SUBWORDS
+    task: Any = translation.Pairs
 
     def __init__(self, prepared: Prepared, direction: tuple[str, str]) -> None:
         self.data, self.stored = prepared.folder, prepared.settings
@@ -216,18 +213,17 @@ class Pairs:
     def text_files(self) -> list[Path]:
         """The text of the folder that the teacher reads."""
         return [
-            self.data / form / f"{split}.{language}"
-            for form in self.forms
+            self.data / RAW / f"{split}.{language}"
             for split in ("train", "valid")
             for language in self.languages
         ]
 
     def written(self, language: str, text: str) -> tuple[str, ...]:
-        """A teacher's text in each of `forms`."""
+        """A teacher's text, raw and as tokens."""
         return self._tokenise[language].undo(text), text
 
     def given(self, language: str, line: str) -> tuple[str, ...]:
-        """A user's line in each of `forms`."""
+        """A user's line, raw and as tokens."""
         return normalise(line), self._tokenise[language](line)
 
     def plain(self, raw: str) -> str:
@@ -252,18 +248,11 @@ class Pairs:
         before = self.settings.tokenised_before
         return Limits.of(self.stored).reason_against(source[-1], target[-1], before)
 
-    def cut(self, folder: Path, workers: int) -> Any:
-        """Split train into subwords."""
-        for language in self.languages:
-            kind = KINDS[self.settings.subword]
-            translation.cut(folder, f"train.{language}", kind, workers, OPTION)
-
 
 class Documents(Pairs):
     """The text of a folder that was prepared for summarization."""
 
-    forms = (RAW,)
-    pieces = summarization.PIECES
+    task = summarization.Documents
 
     def bleu(self, sentences: bool = False) -> BLEU:
         """BLEU of targets, by characters if their script has no spaces: no language is recorded."""
@@ -272,20 +261,16 @@ class Documents(Pairs):
         return BLEU(lowercase=self.settings.lowercase, tokenize=kind, effective_order=sentences)
 
     def written(self, language: str, text: str) -> tuple[str, ...]:
-        return (text,)
+        return text, text
 
     def given(self, language: str, line: str) -> tuple[str, ...]:
-        return (" ".join(normalise(line).split()),)
+        return (" ".join(normalise(line).split()),) * 2
 
     def plain(self, raw: str) -> str:
         return " ".join(separate_sentences(raw))
 
     def reason_against(self, source: tuple[str, ...], target: tuple[str, ...]) -> str | None:
         return "empty side" if is_blank(source[0]) or is_blank(target[0]) else None
-
-    def cut(self, folder: Path, workers: int) -> Any:
-        longest, lowercase = self.settings.max_source, self.settings.lowercase
-        return summarization.cut(folder, "train", longest, workers, lowercase, OPTION)
 
 
 TEXTS = {"translation": Pairs, "summarization": Documents}  # by the task of a prepared folder
@@ -327,7 +312,7 @@ class _Distillation:
         step, kind, request = self.preparation.step, self.kind, self.request
         model = KINDS[kind.settings.subword]
         learnt = self.data / model.file_name
-        step("copy subwords", copy_model, model, learnt, self.folder / model.file_name)
+        step("copy subwords", copy, learnt, self.folder / model.file_name)
         for split, count in (("train", request.nbest), ("valid", 1)):
             self._teach(split, self.teachers, self.data / RAW / f"{split}.{kind.source}", count)
         if request.extra is not None:
@@ -338,7 +323,6 @@ class _Distillation:
             self.reverse.release()
         written = step("write pairs", self._write)  # an earlier "write train" kept less
         found = {"train": written["teacher"], "valid": step("compare valid", self._compare_valid)}
-        step("cut train", self._cut, written["kept"][BACK])
         step("binarise", self._binarise)
         step("copy valid and test", self._copy)
         report.write(self.folder, self._report(found, written))
@@ -403,7 +387,10 @@ class _Distillation:
     def _originals(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         """The pairs of train in the prepared folder, both sides in all forms."""
         sides = [
-            zip(*(read_lines(self.data / form / f"train.{language}") for form in self.kind.forms))
+            map(
+                partial(self.kind.given, language),
+                read_lines(self.data / RAW / f"train.{language}"),
+            )
             for language in (self.kind.source, self.kind.target)
         ]
         return zip(*sides, strict=True)
@@ -447,32 +434,31 @@ class _Distillation:
                     continue
                 kept[row.origin] += 1
                 rank = "" if row.origin == ORIGINAL else str(verdict.rank if verdict else 1)
-                yield *row.source, *row.target, f"{row.origin}\t{row.line}\t{rank}"
+                raw, tokens = row.source
+                if row.origin == BACK and self.tag is not None:
+                    tokens = f"{self.tag} {tokens}"
+                yield raw, tokens, *row.target, f"{row.origin}\t{row.line}\t{rank}"
 
         languages = (self.kind.source, self.kind.target)
-        names = [f"{form}/train.{lang}" for lang in languages for form in self.kind.forms]
+        names = [f"{form}/train.{lang}" for lang in languages for form in (RAW, TOKENS)]
         write_columns([self.folder / name for name in (*names, KEPT)], columns())
         return {"kept": kept, "left_out": reasons, "teacher": vars(found)}
 
-    def _cut(self, back: int) -> Any:
-        """Split train into subwords, and tag the given number of sources at its end."""
-        found = self.kind.cut(self.folder, self.workers)
-        if self.tag is not None:
-            path = self.folder / self.kind.pieces / f"train.{self.kind.source}"
-            first = count_lines(path) - back
-            longest = (self.kind.settings.max_source or sys.maxsize) - 1
-            lines = (
-                line if number < first else " ".join([self.tag, *line.split(" ")][:longest])
-                for number, line in enumerate(read_lines(path))
-            )
-            write_lines(path, lines)
-        return found
-
     def _binarise(self) -> None:
         """Binarise train with the unchanged dictionaries of the data."""
-        how = (self.kind.stored["joined_dictionary"], self.workers, self.data)
-        text = self.folder / self.kind.pieces
-        binarise(text, ["train"], self.kind.languages, self.folder, *how, OPTION)
+        from fairseq.data import Dictionary
+
+        task = self.kind.task(self.kind.stored, ["train"])
+        model = KINDS[self.kind.settings.subword]
+        encoders = task.encoders(model(self.folder / model.file_name), self.workers)
+        for language, encoder in zip(task.sides, encoders):
+            if language == self.kind.source:
+                encoder.tag = self.tag
+            text = self.folder / WORK / f"train.{language}.numbers"
+            encoded = encode(read_lines(self.folder / TOKENS / f"train.{language}"), encoder, text)
+            dictionary = Dictionary.load(str(self.data / f"dict.{language}.txt"))
+            binary = self.folder / task.files("train", language)[0]
+            write(encoded, encoder.numbers.symbols, dictionary, binary)
         for path in dictionaries(self.data):
             copy(path, self.folder / path.name)
 

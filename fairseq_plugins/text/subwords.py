@@ -13,7 +13,7 @@ from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_b
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY
 
-MOST_LINES = 2_000_000  # maximum for SentencePiece, which holds them in memory
+MOST_LINES = 500_000  # to learn from: SentencePiece holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes
 LONGEST_WORD = 1000  # characters that BPE segments at once; the time grows with their square
 VERSION = "#version: 0.2"  # the first line of a file of subword-nmt; the oldest have none
@@ -57,14 +57,14 @@ class BytePairEncoding:
     def learn(files: Sequence[Path], model: Path, size: int) -> int:
         """Learn at most `size` merges from the text of `files`; returns the number found.
 
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
+
         Raises:
             ConfigurationError: the files have no word of two characters.
         """
         from subword_nmt import learn_bpe
 
-        lines = itertools.chain.from_iterable(map(read_lines, files))
-        total = sum(map(count_lines, files))
-        lines = progress_bar(lines, description="words counted", total=total, unit=" lines")
+        lines = sampled_lines(files, "words counted")
         previous, learn_bpe.tqdm = (
             getattr(learn_bpe, "tqdm", None),
             lambda merges: progress_bar(merges, description="merges learnt"),
@@ -184,6 +184,20 @@ class SentencePiece:
         why = " (by BPE, as a unigram model found mostly single characters)"
         return "SentencePiece pieces" + why * self.is_bpe
 
+    @property
+    def pieces(self) -> list[str]:
+        """All pieces, by their numbers."""
+        return [self._processor.id_to_piece(number) for number in range(len(self))]
+
+    @property
+    def rare(self) -> set[str]:
+        """The pieces for which `numbers` and `cut` may differ."""
+        return {self._processor.id_to_piece(self._processor.unk_id()), *SPECIAL, BOUNDARY}
+
+    def numbers(self, texts: Sequence[str], threads: int) -> list[list[int]]:
+        """The numbers of the pieces of each text."""
+        return self._processor.encode(texts, out_type=int, num_threads=threads)
+
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
 
@@ -214,14 +228,7 @@ def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
     import sentencepiece
 
     trained = io.BytesIO()
-    total = sum(map(count_lines, files))
-    lines = progress_bar(
-        itertools.chain.from_iterable(map(read_lines, files)),
-        description="sentences read",
-        total=total,
-        unit=" lines",
-    )
-    lines = itertools.islice(lines, 0, None, -(-total // MOST_LINES) or 1)
+    lines = sampled_lines(files, "sentences read")
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
@@ -251,6 +258,22 @@ def _pieces(model: bytes) -> list[str]:
     processor: Any = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
     return [processor.id_to_piece(n) for n in range(MARKS, len(processor))]
+
+
+def step_of_lines(files: Sequence[Path]) -> int:
+    """How many lines of the files there are for each line to learn from, at most `MOST_LINES`."""
+    return -(-sum(map(count_lines, files)) // MOST_LINES) or 1
+
+
+def sampled_lines(files: Sequence[Path], description: str) -> Iterator[str]:
+    """The lines to learn from, with a progress bar."""
+    lines = progress_bar(
+        itertools.chain.from_iterable(map(read_lines, files)),
+        description=description,
+        total=sum(map(count_lines, files)),
+        unit=" lines",
+    )
+    return itertools.islice(lines, 0, None, step_of_lines(files))
 
 
 def _short_lines(text: str) -> Iterator[str]:

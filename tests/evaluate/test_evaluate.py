@@ -26,6 +26,7 @@ from fairseq_plugins.evaluate.evaluate import Opened
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.summarization import Text as SummaryText
 from fairseq_plugins.evaluate.translation import Translations
+from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.training import jobs
 from tests.conftest import ROOT, reversed_copy
 from tests.here import Here
@@ -87,7 +88,9 @@ def multi_bleu(hypotheses, references):
 
 
 def subwords(data, split="test", language="en"):
-    return (data / "text" / "subwords" / f"{split}.{language}").read_text("utf-8").splitlines()
+    (other,) = set(Prepared(data).languages) - {language}
+    raw = (data / "text" / "raw" / f"{split}.{language}").read_text("utf-8").splitlines()
+    return list(map(Prepared(data).processor(other, language).encode_target, raw))
 
 
 def worse(lines):

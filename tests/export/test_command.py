@@ -103,7 +103,8 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     assert limit.ratio == Prepared(prepared).length_limit("src", "tgt").ratio is not None
     assert set(limits) == {(n, limit(n)) for n, _ in limits}
 
-    sources = (prepared / "text" / "subwords" / "valid.src").read_text().splitlines()
+    raw = (prepared / "text" / "raw" / "valid.src").read_text().splitlines()
+    sources = list(map(Prepared(prepared).processor("src", "tgt").encode, raw))
     long = sum(len(line.split()) >= LIMIT for line in sources)
     short = len(sources) - long
     lines = capsys.readouterr().err.splitlines()

@@ -144,7 +144,7 @@ def test_copied_words_have_the_characters_of_the_source(prepare, monkeypatch):
     monkeypatch.setattr(copied, "find_copied", find_copied)
     logged, _ = logged_bleu(task, spoil, model)
     test = Translations(folder, "valid", "fr")
-    sources = (folder / "text/subwords/valid.en").read_text("utf-8").split("\n")
+    sources = test.source_pieces
     pieces = [
         line.replace("<unk>", source.split()[-1])
         if any(task.src_dict.index(piece) == task.src_dict.unk() for piece in source.split())

@@ -69,7 +69,8 @@ def default(prepare):
 def scores(folder, language):
     """The scores of a model that has learnt the references of one language by heart."""
     test = Translations(folder, "valid", "mul")
-    lines = (folder / "text" / "subwords" / "valid.mul").read_text("utf-8").split("\n")[:-1]
+    raw = (folder / "text" / "raw" / "valid.mul").read_text("utf-8").split("\n")[:-1]
+    lines = list(map(Prepared(folder).processor("en", "mul").encode_target, raw))
     places = [LINES.index(line) for line in LANGUAGES[language]]
     test.references = Text(*([side[i] for i in places] for side in test.references))
     test.language = language

@@ -139,7 +139,7 @@ def _write_data(folder: Path) -> None:
     """Pairs of made-up words, 10,000 types a side, with lengths like those of IWSLT'14."""
     if (folder / "dict.en.txt").is_file():
         return
-    from fairseq_plugins.preparation.binarise import binarise
+    from fairseq_plugins.data.binary import binarise_words
 
     text, draw = folder / "text", random.Random(1)
     text.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,9 @@ def _write_data(folder: Path) -> None:
         for side, lines in sides.items():
             content = "\n".join(lines) + "\n"
             (text / f"{split}.{side}").write_text(content, encoding="utf-8")
-    binarise(text, ["train", "test"], ["de", "en"], folder)
+    for side in words:
+        texts = {split: text / f"{split}.{side}" for split in ("train", "test")}
+        binarise_words(texts, f"{folder}/{{split}}.de-en.{side}", folder / f"dict.{side}.txt")
 
 
 def _words(draw: random.Random) -> Iterator[str]:

@@ -5,29 +5,27 @@ in the report, and named in left_out.txt with its file and line.
 """
 
 import argparse
-import lzma
 import math
 import os
 import random
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.arguments import add_number
-from fairseq_plugins.data.archives import OPENERS
-from fairseq_plugins.data.classification import NOTES, prepare
+from fairseq_plugins.data.classification import Labelled
+from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.readers import (
     SPLITS,
-    Document,
+    Corpus,
+    Example,
     Unusable,
+    numbered_lines,
     text_of,
-    write_documents,
 )
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import open_regular, raw_lines
-from fairseq_plugins.preparation.steps import Preparation
 
 
 class Row(NamedTuple):
@@ -38,38 +36,16 @@ class Row(NamedTuple):
     problem: str = ""
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """The lines of a file, which may be compressed with gzip, bzip2 or xz, with FILE:LINE.
-
-    Empty lines are skipped. None replaces a line that is too long.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or is damaged; the message names the line.
-    """
-    number = 0
-    try:
-        with open_regular(path) as raw:
-            start = raw.read(2)
-        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
-            for number, line in enumerate(raw_lines(file, str(path)), 1):
-                if line != b"":
-                    yield f"{path.name}:{number}", line
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"{path}, line {number + 1}: damaged ({reason}): copy or download it again"
-        ) from None
-
-
 def rows(path: Path, columns: int) -> Iterator[Row]:
     """The lines of a file with this many columns, separated by tabs.
 
     Raises:
         ConfigurationError: as `numbered_lines`.
     """
-    for place, line in numbered_lines(path):
+    for number, line in numbered_lines(path):
+        if line == b"":
+            continue
+        place = f"{path.name}:{number}"
         try:
             found = text_of(line).rstrip("\r").split("\t")
             problem = "" if len(found) == columns else f"not {columns} columns: {len(found)}"
@@ -78,7 +54,7 @@ def rows(path: Path, columns: int) -> Iterator[Row]:
             yield Row(place, [], str(error))
 
 
-def sampled(documents: Iterable[Document], sizes: dict[str, int], seed: int) -> Iterator[Document]:
+def sampled(documents: Iterable[Example], sizes: dict[str, int], seed: int) -> Iterator[Example]:
     """Yield the documents with a problem as they come, then a random sample, split by split.
 
     If fewer can be used, the splits share them in the proportions of `sizes`. The first document of
@@ -92,7 +68,7 @@ def sampled(documents: Iterable[Document], sizes: dict[str, int], seed: int) -> 
     # Python guarantees a stable stream across versions for random() only
     uniform = random.Random(f"sample {seed}").random
     total, seen = sum(sizes.values()), 0
-    kept: list[Document] = []
+    kept: list[Example] = []
     for document in documents:
         if document.problem:
             yield document
@@ -133,10 +109,23 @@ def sizes_of(args: argparse.Namespace) -> dict[str, int]:
     return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
 
 
+class Corpora(Labelled):
+    """Labelled texts, with a line in the report if a sample is smaller than asked for."""
+
+    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        asked = self.settings.get("sizes", {})
+        told = " / ".join(f"{size:,}" for size in asked.values())
+        if sum(results["examples"].values()) < sum(asked.values()):
+            self.notes.append(
+                f"Fewer than {told} texts can be used: the splits share them in that proportion."
+            )
+        return super().report(folder, results, workers)
+
+
 def prepare_sample(
     args: argparse.Namespace,
     settings: dict[str, Any],
-    documents: Callable[[], Iterable[Document]],
+    documents: Callable[[], Iterable[Example]],
     **how: Any,
 ) -> None:
     """As `prepare_corpus`, of a random sample by the options of `add_sizes`."""
@@ -148,8 +137,8 @@ def prepare_sample(
 def prepare_corpus(
     args: argparse.Namespace,
     settings: dict[str, Any],
-    documents: Callable[[], Iterable[Document]],
-    read: Callable[[Document], Document] = lambda document: document,
+    documents: Callable[[], Iterable[Example]],
+    read: Callable[[Example], Example] = lambda document: document,
     notes: Iterable[str] = (),
 ) -> None:
     """Make the folder of a corpus and print its report.
@@ -162,18 +151,10 @@ def prepare_corpus(
         notes: lines for the report.
     """
 
-    def write() -> dict[str, Any]:
-        found = write_documents(preparation, documents(), read, args.workers, SPLITS)
-        asked = settings.get("sizes", {})
-        fewer = sum(found["documents"].values()) < sum(asked.values())
-        told = " / ".join(f"{size:,}" for size in asked.values())
-        short = f"Fewer than {told} texts can be used: the splits share them in that proportion."
-        return {**found, NOTES: [*notes, *([short] if fewer else [])]}
-
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            found = preparation.step("read texts", write)
-            prepare(preparation, found, args.workers)
+            task = Corpora(settings, SPLITS, notes)
+            prepare(preparation, task, Corpus(documents(), read), args.workers)
     show(args.destination)
 
 

@@ -12,20 +12,20 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_plugins.data.readers import (
-    Document,
+    Example,
     Item,
     Unusable,
     check_encodes,
+    numbered_lines,
+    parsed,
     text_of,
-    usable,
 )
-from fairseq_plugins.lab.corpora import numbered_lines
 from fairseq_plugins.workers import map_lines
 
 RATINGS = (1, 2, 3, 4, 5)
 
 
-def read_review(item: Item) -> Document:
+def read_review(item: Item) -> Example:
     """The text and rating of a line; raises `Unusable` for one that has none."""
     line = text_of(item.content)
     try:
@@ -40,14 +40,15 @@ def read_review(item: Item) -> Document:
     if isinstance(rating, bool) or rating not in RATINGS:
         raise Unusable("overall is not 1, 2, 3, 4 or 5")
     check_encodes(text)
-    return Document(item.split, item.name, " ".join(text.split()), str(int(rating)))
+    return Example(item.split, item.name, " ".join(text.split()), str(int(rating)))
 
 
-def reviews(path: Path, workers: int) -> Iterator[Document]:
+def reviews(path: Path, workers: int) -> Iterator[Example]:
     """All reviews of a file, compressed or not.
 
     Raises:
         ConfigurationError: the file cannot be read, or is damaged.
     """
-    items = (Item("all", *line) for line in numbered_lines(path))
-    return map_lines(partial(usable, read_review), items, workers, "reviews read")
+    lines = numbered_lines(path)
+    items = (Item("all", f"{path.name}:{number}", line) for number, line in lines)
+    return map_lines(partial(parsed, read_review), items, workers, "reviews read")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_plugins.data.archives import read_members
-from fairseq_plugins.data.readers import Document
+from fairseq_plugins.data.readers import Example
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 
@@ -22,7 +22,7 @@ RED, GREEN, BLUE = 2989, 5870, 1140  # ten-thousandths of a grey level
 VALID_EVERY = 10  # of the images for training
 
 
-def images(archive: Path, shrink: int) -> Iterator[Document]:
+def images(archive: Path, shrink: int) -> Iterator[Example]:
     """The images as texts of grey levels, with their classes. Every tenth of train goes to valid.
 
     Args:
@@ -47,7 +47,7 @@ def images(archive: Path, shrink: int) -> Iterator[Document]:
             red, green, blue = record[1:].reshape(3, SIZE, SIZE).astype(int)
             levels = 511 * (RED * red + GREEN * green + BLUE * blue) // (2 * 255 * 10_000)
             text = as_text(levels, shrink)
-            yield Document(split, f"{name.rpartition('/')[2]}:{place}", text, CLASSES[record[0]])
+            yield Example(split, f"{name.rpartition('/')[2]}:{place}", text, CLASSES[record[0]])
     if not number:
         raise ConfigurationError(
             f"{archive} holds no data_batch_1.bin: give cifar-10-binary.tar.gz, the version for C "

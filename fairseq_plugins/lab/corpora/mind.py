@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_plugins.data.readers import Document
+from fairseq_plugins.data.readers import Example
 from fairseq_plugins.lab.corpora import Row, rows
 
 NEWS, BEHAVIORS = "news.tsv", "behaviors.tsv"
@@ -48,7 +48,7 @@ def read_news(paths: Sequence[Path]) -> Iterator[News]:
                 yield News(row.place, name, category, title, abstract)
 
 
-def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Document]:
+def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Example]:
     """Title, abstract and, where there is a file of them, body of each news, and its category.
 
     Args:
@@ -61,7 +61,7 @@ def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Document]:
     body_of: dict[str, str] = {}
     for row in rows(bodies, 2) if bodies is not None else ():
         if row.problem:
-            yield Document("all", row.place, "", "", row.problem)
+            yield Example("all", row.place, "", "", row.problem)
         else:
             body_of[row.columns[0]] = row.columns[1]
     for news in read_news(paths):
@@ -75,7 +75,7 @@ def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Document]:
                 problem = "no body"
             elif not text:
                 problem = "no text"
-        yield Document("all", news.place, "" if problem else text, news.category, problem)
+        yield Example("all", news.place, "" if problem else text, news.category, problem)
 
 
 class Impression(NamedTuple):

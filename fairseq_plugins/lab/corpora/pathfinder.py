@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairseq_plugins.data.readers import Document, Unusable
+from fairseq_plugins.data.readers import Example, Unusable, numbered_lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_named, write_lines
-from fairseq_plugins.lab.corpora import numbered_lines, png
+from fairseq_plugins.lab.corpora import png
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 from fairseq_plugins.progress import progress_bar
 
@@ -39,7 +39,7 @@ DISC = [  # lines and half the widths of the disc of cells that a point takes
 PER_FILE = 1000
 
 
-def pictures(folder: Path) -> Iterator[Document]:
+def pictures(folder: Path) -> Iterator[Example]:
     """The pictures that the metadata of a folder names: their paths within it as texts, and labels.
 
     Raises:
@@ -52,19 +52,19 @@ def pictures(folder: Path) -> Iterator[Document]:
             "pathfinder32/curv_contour_length_14"
         )
     for file in files:
-        for place, line in numbered_lines(file):
+        for number, line in numbered_lines(file):
             columns = (line or b"").decode("utf-8", "replace").split()
             problem = "" if len(columns) >= 4 else f"not 4 columns or more: {len(columns)}"
             if not problem and columns[3] not in ("0", "1"):
                 problem = f"the label is neither 0 nor 1: {columns[3]}"
-            place = f"metadata/{place}"
+            place = f"metadata/{file.name}:{number}"
             if problem:
-                yield Document("all", place, "", "", problem)
+                yield Example("all", place, "", "", problem)
             else:
-                yield Document("all", place, f"{columns[0]}/{columns[1]}", columns[3])
+                yield Example("all", place, f"{columns[0]}/{columns[1]}", columns[3])
 
 
-def read_picture(document: Document, folder: Path, shrink: int) -> Document:
+def read_picture(document: Example, folder: Path, shrink: int) -> Example:
     """The document with the grey levels of the picture that its text names, see `as_text`.
 
     Args:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fairseq_plugins.data.readers import SPLITS, Document
+from fairseq_plugins.data.readers import SPLITS, Example
 from fairseq_plugins.files import write_lines
 from fairseq_plugins.lab.corpora import rows
 
@@ -18,7 +18,7 @@ NAMES = dict(zip(SPLITS, map(NAME.format, ("train", "eval", "test"))))
 FIELDS, SYLLABLES = 40, 6  # of made-up texts
 
 
-def pairs(folder: Path) -> Iterator[Document]:
+def pairs(folder: Path) -> Iterator[Example]:
     """The pairs of all splits; a tab separates their texts.
 
     Raises:
@@ -33,7 +33,7 @@ def pairs(folder: Path) -> Iterator[Document]:
                 text = "\t".join(sides)
                 problem = "" if all(sides) else "no text"
                 problem = problem if label else "the label is neither 0 nor 1"
-            yield Document(split, row.place, "" if problem else text, label, problem)
+            yield Example(split, row.place, "" if problem else text, label, problem)
 
 
 def write_made_up(folder: Path, sizes: dict[str, int], words: int, seed: int) -> None:

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.data import report
-from fairseq_plugins.data.readers import LEFT_OUT, SPLITS, LeftOut
-from fairseq_plugins.data.report import form_of_text, left_out, show, table, unknown_tokens
+from fairseq_plugins.data.binary import binarise_words
+from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.pipeline import LEFT_OUT
+from fairseq_plugins.data.readers import SPLITS
+from fairseq_plugins.data.report import LeftOut, form_of_text, left_out, show, table, unknown_tokens
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
-from fairseq_plugins.preparation.binarise import binarise_one_side, count_unknown
-from fairseq_plugins.preparation.steps import Preparation
 from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.text.processing import NFC, normalise
 
@@ -49,14 +50,14 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     settings.update(inputs=[digest(path) for path in names], normalization=NFC)
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
-            folder, step = preparation.folder, preparation.step
-            found = step("read impressions", _read, folder, train, test, valid_every)
+            folder = preparation.folder
+            found = _read(folder, train, test, valid_every)
             texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
-            step("binarise titles", binarise_one_side, texts, folder / "input0", None, workers)
-            known = dict.fromkeys(texts, folder / "input0" / "dict.txt")
-            unknown = step("count unknown words", count_unknown, texts, known)
-            report.write(folder, _report(preparation.settings, found, unknown))
-            preparation.finish()
+            (folder / "input0").mkdir()
+            how = str(folder / "input0/{split}"), folder / "input0/dict.txt"
+            found["unknown"] = binarise_words(texts, *how)
+            report.write(folder, _report(preparation.settings, found))
+            preparation.finish(found)
     show(destination)
 
 
@@ -148,7 +149,11 @@ def _usable(
                 yield split, row.columns[0], impression
 
 
-def _report(settings: dict[str, Any], found: dict[str, Any], unknown: dict[str, int]) -> list[str]:
+def _report(settings: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    texts = {
+        part: {"unknown": unknown, "tokens": found["words"][part]}
+        for part, unknown in found["unknown"].items()
+    }
     lines = [["split", *COUNTED]]
     for split, count in found["counts"].items():
         lines.append([split, *(f"{count[counted]:,}" for counted in COUNTED)])
@@ -157,7 +162,7 @@ def _report(settings: dict[str, Any], found: dict[str, Any], unknown: dict[str, 
         "",
         "Clicked before and shown are sums. Titles are in lower case, cut into words and signs.",
         f"{found['news']['train']:,} news in train, and {found['news']['test']:,} more in test.",
-        *unknown_tokens(unknown, found["words"], "words"),
+        *unknown_tokens(texts, "words"),
         "",
         *left_out(found["left_out"], "lines", LEFT_OUT),
         *form_of_text(settings),

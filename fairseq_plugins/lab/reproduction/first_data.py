@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
-from fairseq_plugins.data.readers import RAW
+from fairseq_plugins.data.readers import RAW, find_input
 from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
@@ -30,8 +30,8 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     Raises:
         ConfigurationError: `prepared` was not prepared for summarization, or lacks its text.
     """
-    inputs = {split: prepared / RAW / split for split in ("train", "valid")}
-    texts = [f"{RAW}/{split}.source" for split in inputs]
+    splits = ("train", "valid")
+    texts = [f"{RAW}/{split}.source" for split in splits]
     for name in (SentencePiece.file_name, *(f"dict.{side}.txt" for side in SIDES), *texts):
         if not (prepared / name).is_file():
             raise ConfigurationError(
@@ -40,10 +40,12 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
             )
     settings = settings_like(prepared, SIDES, SHARED_BY_LIKE, {})
     settings.update(Prepared(prepared).processing._asdict())
-    numbers = read_json(prepared / RECORD)["results"]["cut train"]
-    sentences = max(1, round(numbers["summary_sentences"] / numbers["documents"]))
+    results = read_json(prepared / RECORD)["results"]
+    separators = results["sides"]["train.target"]["separators"]
+    sentences = max(1, round(1 + separators / results["examples"]["train"]))
     settings.update(fields=["article", "highlights"])
     pretraining = Pretraining(kind, sentences)
+    inputs = {split: find_input(split, prepared / RAW / split, SIDES[:1]) for split in splits}
     prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_plugins.data.readers import Document
+from fairseq_plugins.data.readers import Example
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import (
     make_retrieval,
@@ -40,7 +40,7 @@ def binary(folder, split, part="input0"):
 
 def documents(count, bad=()):
     return [
-        Document("all", str(n), f"text {n}", "rare" if n == 7 else f"{n % 3}", "bad" * (n in bad))
+        Example("all", str(n), f"text {n}", "rare" if n == 7 else f"{n % 3}", "bad" * (n in bad))
         for n in range(count)
     ]
 

@@ -1,18 +1,18 @@
 """The command prepare-iwslt14 on a small archive in the original layout."""
 
-import gzip
 import hashlib
-import json
+import io
 import shutil
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.commands import prepare_iwslt14
-from fairseq_plugins.data import iwslt14, translation
-from fairseq_plugins.data.readers import parse_counts
+from fairseq_plugins.data import iwslt14, pipeline
+from fairseq_plugins.data.pipeline import parse_counts
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import Prepared
 
@@ -41,12 +41,25 @@ def run(archive):
     return run
 
 
+def tokenised(folder, split):
+    """The pairs of the raw text of a split, as tokens."""
+    tokenise = [Prepared(folder).processing.tokenise(side) for side in ("de", "en")]
+    raw = sides(folder / "text" / "raw", split)
+    return [tuple(each(line) for each, line in zip(tokenise, pair)) for pair in raw]
+
+
+def binarised(folder, split, side):
+    """The lines of the binary data, and their dictionary."""
+    dictionary = Dictionary.load(str(folder / f"dict.{side}.txt"))
+    data = data_utils.load_indexed_dataset(str(folder / f"{split}.de-en.{side}"), dictionary)
+    return [dictionary.string(line) for line in data], dictionary
+
+
 def test_every_pair_is_where_it_belongs(prepared, archive):
-    tokenised = prepared / "text" / "tokenised"
     numbered = list(enumerate(archive.kept, 1))
-    assert sides(tokenised, "train") == [pair for n, pair in numbered if n % 23]
-    assert sides(tokenised, "valid") == [pair for n, pair in numbered if n % 23 == 0]
-    assert sides(tokenised, "test") == archive.test
+    assert tokenised(prepared, "train") == [pair for n, pair in numbered if n % 23]
+    assert tokenised(prepared, "valid") == [pair for n, pair in numbered if n % 23 == 0]
+    assert tokenised(prepared, "test") == archive.test
 
 
 def test_raw_text_is_kept(prepared):
@@ -54,36 +67,26 @@ def test_raw_text_is_kept(prepared):
     assert sides(raw, "train")[0] == ("Ein Haus.", "A house.")
     assert sides(raw, "train")[2] == ("Vom Wetter", "On weather")
     assert sides(raw, "test")[1] == ("Es geht's.", "It's fine.")
-    for split in ("train", "valid", "test"):
-        assert len(sides(raw, split)) == len(sides(prepared / "text" / "tokenised", split))
 
 
-def test_fairseq_reads_what_was_binarised(prepared):
+def test_the_data_are_what_the_subwords_give(prepared):
+    model = Prepared(prepared).subwords
     for split in ("train", "valid", "test"):
-        for side in ("de", "en"):
-            dictionary = Dictionary.load(str(prepared / f"dict.{side}.txt"))
-            prefix = prepared / f"{split}.de-en.{side}"
-            data = data_utils.load_indexed_dataset(str(prefix), dictionary)
-            lines = [dictionary.string(line) for line in data]
-            cut = read(prepared / "text" / "subwords" / f"{split}.{side}")
-            known = [
-                " ".join(
-                    piece if piece in dictionary.indices else "<unk>" for piece in line.split()
-                )
-                for line in cut
-            ]
-            assert lines == known
-            joined = [(line + " ").replace("@@ ", "").rstrip() for line in cut]
-            assert joined == read(prepared / "text" / "tokenised" / f"{split}.{side}")
+        for number, side in enumerate(("de", "en")):
+            lines, dictionary = binarised(prepared, split, side)
+            texts = [pair[number] for pair in tokenised(prepared, split)]
+            pieces = [model.cut(text).split() for text in texts]
+            known = [[p if p in dictionary else "<unk>" for p in line] for line in pieces]
+            assert lines == [" ".join(line) for line in known]
+            assert [model.join(" ".join(line)) for line in pieces] == texts
 
 
 def test_no_other_files_remain(prepared):
-    names = {path.name for path in prepared.iterdir()}
+    names = {path.relative_to(prepared).as_posix() for path in prepared.rglob("*")}
     names = {name for name in names if not name.endswith((".bin", ".idx"))}
-    assert names == {
-        *("preparation.json", "report.txt", "bpe.codes", "dict.de.txt", "dict.en.txt", "text"),
-        "preprocess.log",
-    }
+    files = "preparation.json report.txt left_out.txt bpe.codes dict.de.txt dict.en.txt"
+    raw = [f"text/raw/{s}.{side}" for s in ("train", "valid", "test") for side in ("de", "en")]
+    assert names == {*files.split(), "text", "text/raw", *raw}
     assert not list(prepared.parent.glob("**/*.part"))
 
 
@@ -96,19 +99,18 @@ def test_the_report_counts_everything(prepared, archive):
     )
     for reason, number in archive.dropped.items():
         assert f"{number}  {reason}\n" in report
-    splits = json.loads((prepared / "preparation.json").read_text())["results"]["count"]
+    assert len(read(prepared / "left_out.txt")) == dropped
     for split in ("train", "valid", "test"):
         row = next(line for line in report.split("\n") if line.startswith(split)).split()
-        cut = prepared / "text" / "subwords"
-        for side, language in enumerate(("de", "en")):
-            lines = [line.split() for line in read(cut / f"{split}.{language}")]
-            text = [pair[side] for pair in sides(prepared / "text" / "tokenised", split)]
+        for number, language in enumerate(("de", "en")):
+            lines = [line.split() for line in binarised(prepared, split, language)[0]]
+            text = [pair[number] for pair in tokenised(prepared, split)]
             expected = [sum(len(line.split()) for line in text), sum(map(len, lines))]
             expected += [max(map(len, lines)), sum(1 for line in lines if not line)]
-            assert [int(cell.replace(",", "")) for cell in row[2 + side :: 2]] == expected
-            assert splits[split]["pairs"] == len(lines)
+            assert [int(cell.replace(",", "")) for cell in row[2 + number :: 2]] == expected
+            assert row[1] == str(len(lines))
     for side in ("de", "en"):
-        lines = read(prepared / "text" / "subwords" / f"train.{side}")
+        lines, _ = binarised(prepared, "train", side)
         types = {piece for line in lines for piece in line.split()}
         assert f"{side} {len(types)} types" in report
     assert "60 BPE merges of 60 asked for" in report
@@ -117,17 +119,9 @@ def test_the_report_counts_everything(prepared, archive):
 def test_merges_are_learnt_on_train_alone_and_on_both_sides(prepared):
     from subword_nmt.learn_bpe import learn_bpe
 
-    lines = [
-        line
-        for side in ("de", "en")
-        for line in read(prepared / "text" / "tokenised" / f"train.{side}")
-    ]
-    with open(str(prepared / "bpe.codes.expected"), "w+", encoding="utf-8") as out:
-        learn_bpe(lines, out, 60)
-        out.seek(0)
-        expected = out.read()
-    (prepared / "bpe.codes.expected").unlink()
-    assert (prepared / "bpe.codes").read_text(encoding="utf-8") == expected
+    learnt = io.StringIO()
+    learn_bpe([line for side in zip(*tokenised(prepared, "train")) for line in side], learnt, 60)
+    assert (prepared / "bpe.codes").read_text(encoding="utf-8") == learnt.getvalue()
 
 
 def test_a_second_run_does_nothing(prepared, archive, run, capsys):
@@ -151,53 +145,22 @@ def test_a_folder_of_something_else_is_kept(tmp_path, run):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-STEPS = ["tokenise", "clean", "cut", "count", "binarise"]
-
-
-@pytest.mark.parametrize("broken", STEPS)
-def test_a_killed_run_resumes(prepared, tmp_path, run, monkeypatch, broken):
-    done = []
-
-    def counted(name, function):
-        def step(*args):
-            done.append(name)
-            return function(*args)
-
-        return step
-
-    def killed(*args):
-        raise KeyboardInterrupt
-
-    for name in STEPS:
-        monkeypatch.setattr(translation, name, counted(name, getattr(translation, name)))
+@pytest.mark.parametrize("name", ["read", "_subwords", "encode", "write"])
+def test_what_was_interrupted_is_made_anew(prepared, tmp_path, run, monkeypatch, name, capsys):
+    """Also with other settings; the result is that of an unbroken run."""
     with monkeypatch.context() as patch:
-        patch.setattr(translation, broken, killed)
+        patch.setattr(pipeline, name, mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "data")
+            run(tmp_path / "data", "--subword", "sentencepiece")
     assert not (tmp_path / "data").exists()
-    first, done[:] = done[:], []
     run(tmp_path / "data")
-    assert not set(first) & set(done)
-    assert broken in done
-    for path in sorted(prepared.glob("**/*")):
-        if path.is_file() and path.name not in ("preprocess.log", "preparation.json"):
-            assert (
-                tmp_path / "data" / path.relative_to(prepared)
-            ).read_bytes() == path.read_bytes()
-
-
-def test_an_unfinished_folder_of_other_settings_is_not_used(tmp_path, run, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(translation, "cut", None)
-        with pytest.raises(TypeError):
-            run(tmp_path / "data")
-    run(tmp_path / "data", "--subword", "sentencepiece", "--joined-dictionary", vocab_size=64)
-    names = {path.name for path in (tmp_path / "data").iterdir()}
-    assert "sentencepiece.model" in names and "bpe.codes" not in names
-    dictionaries = [tmp_path / "data" / f"dict.{side}.txt" for side in ("de", "en")]
-    assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
-    report = (tmp_path / "data" / "report.txt").read_text(encoding="utf-8")
-    assert "types for both sides" in report and "64 SentencePiece pieces" in report
+    assert "an unfinished preparation is made anew" in capsys.readouterr().err
+    found = {path.relative_to(tmp_path / "data") for path in (tmp_path / "data").rglob("*")}
+    assert found == {path.relative_to(prepared) for path in prepared.rglob("*")}
+    for path in sorted(prepared.rglob("*")):
+        if path.is_file():
+            made = tmp_path / "data" / path.relative_to(prepared)
+            assert made.read_bytes() == path.read_bytes(), path
 
 
 def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
@@ -250,20 +213,6 @@ def test_the_archive_is_downloaded_once(tmp_path, run, monkeypatch, archive):
     assert (tmp_path / "data.part" / "original" / "de-en.tgz").exists()
 
 
-def test_another_archive_replaces_what_was_read_from_the_first(tmp_path, run, monkeypatch, archive):
-    extract, read_from = iwslt14.extract, []
-    monkeypatch.setattr(
-        iwslt14, "extract", lambda path, *rest: read_from.append(path) or extract(path, *rest)
-    )
-    other = tmp_path / "other.tgz"
-    with gzip.open(str(other), "wb", compresslevel=1) as file:
-        file.write(gzip.decompress(archive.path.read_bytes()))
-    for given in (archive.path, archive.path, other):
-        with pytest.raises(ConfigurationError, match="pairs came out"):
-            run(tmp_path / "data", archive=given, expect_pairs="1,1,1")
-    assert read_from == [archive.path, other]
-
-
 def test_an_archive_that_lacks_a_file_is_named(tmp_path, run, make_archive, archive):
     name = "IWSLT14.TEDX.dev2012.de-en.en.xml"
     incomplete = make_archive(tmp_path / "incomplete.tgz", without=name)
@@ -300,7 +249,7 @@ def test_the_folder_serves_the_reverse_direction(prepared, archive):
     task = TranslationTask.setup_task(config)
     for split in ("train", "valid", "test"):
         task.load_dataset(split)
-        german, english = zip(*sides(prepared / "text" / "tokenised", split))
+        german, english = zip(*tokenised(prepared, split))
         data = task.datasets[split]
         assert len(data) == len(english)
         for name, dictionary, expected in (

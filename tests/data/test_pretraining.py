@@ -10,10 +10,11 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.data.pretraining import GAP, Pretraining, importance
-from fairseq_plugins.data.readers import DocumentReader, Item
+from fairseq_plugins.data.readers import Item
+from fairseq_plugins.data.summarization import parse_alone
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.first_data import prepare_pretraining
-from tests.preparation.test_summarization import SIZES, SMALL, article, write_pairs
+from tests.data.test_summarization import SIZES, SMALL, article, write_pairs
 
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."
 
@@ -47,9 +48,8 @@ def test_marks_belong_to_their_words():
 
 
 def test_the_boundary_in_a_document_is_text():
-    document = DocumentReader(Pretraining("lead", 1))(
-        Item("train", "", ("Press <q>. It <q> fell.", None))
-    )
+    item = Item("train", "", ("Press <q>. It <q> fell.",))
+    document = parse_alone(["source"], Pretraining("lead", 1), item)
     assert (document.source, document.target) == ("It <q> fell.", "Press < q >.")
 
 
@@ -170,7 +170,7 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     (["--vocab-size", "50", "--like", "{}/data"], "--vocab-size 50: --like .*data has"),
     (["--sentencepiece-documents", "9", "--like", "{}/data"], "-documents 9: --like"),
     (["--pretrain-sentences", "2"], "--pretrain-sentences 2 needs --pretrain: add it"),
-    (["--fields", "text", "title"], "--fields text title is for JSON lines, but all inputs are"),
+    (["--pretrain", "lead", "--fields", "text", "title"], "--fields text title is for tables and"),
 ])  # fmt: skip
 def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
     inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]

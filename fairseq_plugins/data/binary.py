@@ -1,0 +1,274 @@
+"""Text as numbers: fairseq's dictionaries and binary data, equal to fairseq-preprocess's.
+
+Each text is segmented once. Its subwords get preliminary numbers in a file, which arrays then map
+to those of the dictionary, because that is sorted by what was counted.
+"""
+
+import itertools
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairseq_plugins.files import read_lines
+from fairseq_plugins.text.subwords import SPECIAL, BytePairEncoding, SentencePiece
+
+BATCH = 10_000  # texts
+MOST_WORDS = 500_000  # whose BPE is kept: 300 MB
+UNKNOWN = "<unk>"
+Numbers = list[list[int]]
+
+
+class Symbols(dict[str, int]):
+    """Preliminary numbers of symbols, in the order of their first use."""
+
+    def __missing__(self, symbol: str) -> int:
+        self[symbol] = number = len(self)
+        return number
+
+
+class Words:
+    """Numbers of texts whose symbols spaces separate.
+
+    Symbols that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
+    """
+
+    def __init__(self) -> None:
+        self.symbols = Symbols()
+        self._known = _Cache(lambda word: self.symbols[UNKNOWN if word in SPECIAL else word])
+
+    def __call__(self, texts: Sequence[str]) -> Numbers:
+        return [[self._known[word] for word in text.split()] for text in texts]
+
+
+class Bytes:
+    """Numbers of the bytes of texts in UTF-8; their symbols are two hexadecimal digits."""
+
+    def __init__(self) -> None:
+        self.symbols = Symbols({f"{byte:02x}": byte for byte in range(256)})
+
+    def __call__(self, texts: Sequence[str]) -> Numbers:
+        return [list(text.encode("utf-8")) for text in texts]
+
+
+class WordsInSubwords:
+    """Numbers of the BPE of texts; each distinct word is segmented once."""
+
+    def __init__(self, model: BytePairEncoding):
+        self.symbols = Symbols()
+        self._known = _Cache(lambda word: [self.symbols[each] for each in model.cut(word).split()])
+
+    def __call__(self, texts: Sequence[str]) -> Numbers:
+        if len(self._known) > MOST_WORDS:
+            self._known.clear()
+        known = self._known
+        return [[n for word in text.split() for n in known[word]] for text in texts]
+
+
+class Pieces:
+    """Numbers of SentencePiece's pieces of texts, from its own threads.
+
+    `SentencePiece.cut` segments the rare texts with characters that the model lacks, or with a
+    piece that it would not leave as it is.
+    """
+
+    def __init__(self, model: SentencePiece, threads: int = 1):
+        self.symbols = Symbols({piece: number for number, piece in enumerate(model.pieces)})
+        self._model, self._threads = model, threads
+        self._rare = {self.symbols[piece] for piece in model.rare & self.symbols.keys()}
+
+    def __call__(self, texts: Sequence[str]) -> Numbers:
+        found = self._model.numbers(texts, self._threads)
+        for number, text in enumerate(texts):
+            if not self._rare.isdisjoint(found[number]):
+                found[number] = [self.symbols[each] for each in self._model.cut(text).split()]
+        return found
+
+
+class _Cache(dict[str, Any]):
+    """Results of a function by its argument."""
+
+    def __init__(self, function: Callable[[str], Any]):
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, argument: str) -> Any:
+        self[argument] = result = self._function(argument)
+        return result
+
+
+class Encoder:
+    """Numbers of the texts of one side: in parts, truncated and joined again.
+
+    Args:
+        numbers: `Words`, `Bytes`, `WordsInSubwords` or `Pieces`; sides may share one.
+        lowercase: whether to lower-case texts.
+        parts: separates a text into parts; None for one part.
+        separator: the symbol between the numbers of parts.
+        most: numbers kept of each part; None for all.
+
+    Attributes:
+        tag: a symbol that stays whole at the beginning of texts, before a space; None for none.
+        truncated, lost: how many texts were truncated, and how many numbers they lost.
+    """
+
+    def __init__(
+        self,
+        numbers: Any,
+        lowercase: bool = False,
+        parts: Callable[[str], list[str]] | None = None,
+        separator: str = "",
+        most: int | None = None,
+    ):
+        self.numbers, self.lowercase, self.parts, self.most = numbers, lowercase, parts, most
+        self.separator = numbers.symbols[separator] if parts else sys.maxsize
+        self.tag: str | None = None
+        self.truncated = self.lost = 0
+
+    def __call__(self, texts: Sequence[str]) -> Numbers:
+        if self.tag is not None:
+            return self._tagged(self.tag, texts)
+        return self._segmented(texts)
+
+    def _tagged(self, tag: str, texts: Sequence[str]) -> Numbers:
+        number, start = self.numbers.symbols[tag], tag + " "
+        rows = self._segmented([text.removeprefix(start) for text in texts])
+        return [
+            [number, *row][: self.most] if text.startswith(start) else row
+            for row, text in zip(rows, texts)
+        ]
+
+    def _segmented(self, texts: Sequence[str]) -> Numbers:
+        if self.lowercase:
+            texts = [text.lower() for text in texts]
+        if self.parts is None:
+            rows = self.numbers(texts)
+            return rows if self.most is None else [self._kept([row]) for row in rows]
+        of_texts = [self.parts(text) for text in texts]
+        found = iter(self.numbers(list(itertools.chain.from_iterable(of_texts))))
+        return [self._kept(list(itertools.islice(found, len(parts)))) for parts in of_texts]
+
+    def _kept(self, rows: Numbers) -> list[int]:
+        lost = 0
+        if self.most is not None:
+            lost = sum(max(0, len(row) - self.most) for row in rows)
+            rows = [row[: self.most] for row in rows]
+        self.truncated += lost > 0
+        self.lost += lost
+        kept = rows[0] if rows else []
+        for row in rows[1:]:
+            kept = [*kept, self.separator, *row] if kept and row else kept or row
+        return kept
+
+
+class Encoded(NamedTuple):
+    """One side of a split in preliminary numbers.
+
+    Attributes:
+        path: the file of all numbers, as int32.
+        sizes: how many numbers each text has.
+        counts: how often each number occurs.
+        truncated, lost: see `Encoder`.
+    """
+
+    path: Path
+    sizes: np.ndarray
+    counts: np.ndarray
+    truncated: int
+    lost: int
+
+
+def encode(texts: Iterable[str], encoder: Encoder, path: Path) -> Encoded:
+    """Write the preliminary numbers of texts to a file, a batch at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoder.truncated = encoder.lost = 0
+    sizes, counts, texts = [np.zeros(0, np.int32)], np.zeros(0, np.int64), iter(texts)
+    with open(path, "wb") as file:
+        while batch := list(itertools.islice(texts, BATCH)):
+            rows = encoder(batch)
+            sizes.append(np.fromiter(map(len, rows), np.int32, len(rows)))
+            total = int(sizes[-1].sum())
+            flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, total)
+            file.write(flat.tobytes())
+            more = np.bincount(flat, minlength=len(counts))
+            more[: len(counts)] += counts
+            counts = more
+    return Encoded(path, np.concatenate(sizes), counts, encoder.truncated, encoder.lost)
+
+
+def build_dictionary(symbols: Symbols, counts: Sequence[np.ndarray]) -> Any:
+    """fairseq's dictionary of the symbols that occur, the most frequent first.
+
+    Args:
+        symbols: the symbols.
+        counts: how often each occurs, in one or several texts.
+    """
+    from fairseq.data import Dictionary
+
+    total = np.zeros(len(symbols), np.int64)
+    for each in counts:
+        total[: len(each)] += each
+    dictionary = Dictionary()
+    for symbol, number in symbols.items():
+        if total[number]:
+            dictionary.add_symbol(symbol, int(total[number]))
+    dictionary.finalize(padding_factor=8)
+    return dictionary
+
+
+def write(encoded: Encoded, symbols: Symbols, dictionary: Any, prefix: Path) -> int:
+    """Write `prefix`.bin and .idx, and remove the preliminary numbers.
+
+    Returns:
+        how many numbers the dictionary lacks.
+    """
+    from fairseq.data.indexed_dataset import _dtype_header_code, best_fitting_int_dtype
+
+    kind = best_fitting_int_dtype(len(dictionary))
+    table = np.fromiter(map(dictionary.index, symbols), kind, len(symbols))
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    unknown = 0
+    with open(encoded.path, "rb") as file, open(f"{prefix}.bin", "wb") as out:
+        for start in range(0, len(encoded.sizes), BATCH):
+            ends = np.cumsum(encoded.sizes[start : start + BATCH])
+            flat = np.fromfile(file, np.int32, ends[-1])
+            found = table[flat]
+            unknown += int((found == dictionary.unk()).sum())
+            out.write(np.insert(found, ends, dictionary.eos()).tobytes())
+    sizes = encoded.sizes + np.int32(1)
+    pointers = np.zeros(len(sizes), np.int64)
+    np.cumsum(sizes[:-1].astype(np.int64) * table.itemsize, out=pointers[1:])
+    with open(f"{prefix}.idx", "wb") as index:
+        index.write(
+            b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, _dtype_header_code(kind), len(sizes))
+        )
+        index.write(sizes.tobytes() + pointers.tobytes())
+    encoded.path.unlink()
+    return unknown
+
+
+def binarise_words(texts: dict[str, Path], prefix: str, dictionary: Path) -> dict[str, int]:
+    """Write binary data of texts whose words spaces separate, and the dictionary of train.
+
+    Args:
+        texts: the text of each split, with train.
+        prefix: the files to write, such as `data/{split}.de-en.de`.
+        dictionary: the file for the dictionary.
+
+    Returns:
+        how many words of each split the dictionary lacks.
+    """
+    words, path = Words(), Path(f"{dictionary}.numbers")
+    encoded = {
+        split: encode(read_lines(text), Encoder(words), path.with_suffix(f".{split}"))
+        for split, text in texts.items()
+    }
+    built = build_dictionary(words.symbols, [encoded["train"].counts])
+    built.save(str(dictionary))
+    return {
+        split: write(each, words.symbols, built, Path(prefix.format(split=split)))
+        for split, each in encoded.items()
+    }

@@ -1,0 +1,339 @@
+"""From examples to the data that fairseq reads: one pipeline for all tasks.
+
+Examples are filtered and written to `text/raw`; a subword model is learnt or copied; each text is
+segmented once; dictionaries and binary data are written; a report says what happened. Memory does
+not grow with the corpus, but for the sizes of texts (16 bytes a pair).
+"""
+
+import contextlib
+import itertools
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from fairseq_plugins.data import report
+from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
+from fairseq_plugins.data.folder import WORK, Preparation
+from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import copy, read_lines
+from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.subwords import KINDS, step_of_lines
+from fairseq_plugins.workers import map_lines
+
+TOKENS = f"{WORK}/tokens"
+LEFT_OUT = "left_out.txt"
+
+
+class Task:
+    """What one kind of data needs of the pipeline.
+
+    Attributes:
+        units: what its examples are, in messages.
+        sides: the endings of the files of sources and targets in `text/raw`.
+        splits: the splits; none may be empty.
+        texts: the folder of the texts that are segmented.
+        subword: the kind of its subword model; None for none.
+        complete: whether nothing may be left out of valid and test.
+        valid_every: every n-th example of train goes to valid; None if valid is given.
+        names: whether the names of examples are written.
+    """
+
+    units = "documents"
+    sides: tuple[str, str] = ("source", "target")
+    texts = RAW
+    subword: str | None = "sentencepiece"
+    complete, names = False, True
+    valid_every: int | None = None
+
+    def __init__(self, settings: dict[str, Any], splits: Sequence[str]):
+        self.settings, self.splits = settings, tuple(splits)
+
+    def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
+        """What is wrong with an example, and the columns of its texts: the raw ones first.
+
+        It is called in several processes.
+        """
+        raise NotImplementedError
+
+    def check(self, folder: Path) -> dict[str, Any]:
+        """Check all texts; returns what belongs to the results."""
+        return {}
+
+    def samples(self, folder: Path) -> list[Path]:
+        """The files to learn subwords from."""
+        raise NotImplementedError
+
+    def encoders(self, model: Any, threads: int) -> tuple[Encoder, Encoder]:
+        """The encoder of each side, with the subword model if the task has one."""
+        raise NotImplementedError
+
+    def files(self, split: str, side: str) -> tuple[str, str]:
+        """The names of the binary data, without ending, and of the dictionary."""
+        return f"{split}.{'-'.join(self.sides)}.{side}", f"dict.{side}.txt"
+
+    def dictionaries(self, symbols: Sequence[Symbols], counts: Sequence[Any]) -> list[Any]:
+        """The dictionary of each side, from how often train has each symbol."""
+        if self.settings["joined_dictionary"]:
+            return [build_dictionary(symbols[0], counts)] * 2
+        return [build_dictionary(each, [found]) for each, found in zip(symbols, counts)]
+
+    def advice(self, read: int, reasons: dict[str, int]) -> str:
+        """What to do if this many examples of train were read, and so many left out; or empty."""
+        return ""
+
+    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        """The lines of the report."""
+        raise NotImplementedError
+
+
+class Side(NamedTuple):
+    """What one side of a split has, in the results of a preparation.
+
+    Attributes:
+        words: what spaces separate.
+        tokens: what the model reads, with separators of parts and without the end symbols.
+        longest: the most tokens of a text.
+        empty: texts without tokens.
+        unknown: tokens that the dictionary lacks.
+        truncated, lost: truncated texts, and the tokens that they lost.
+        separators: how many separate parts of texts.
+    """
+
+    words: int
+    tokens: int
+    longest: int
+    empty: int
+    unknown: int
+    truncated: int
+    lost: int
+    separators: int
+
+
+def prepare(
+    preparation: Preparation,
+    task: Task,
+    corpus: Corpus,
+    workers: int,
+    like: Path | None = None,
+    expected: dict[str, int] | None = None,
+    option: str = "--expect",
+) -> None:
+    """Prepare a folder from examples.
+
+    Args:
+        preparation: the folder, unfinished.
+        task: the kind of data.
+        corpus: the examples.
+        workers: the number of processes and threads.
+        like: a prepared folder whose subword model and dictionaries are used; None to learn them.
+        expected: the number of examples of each split that must come out; None for any.
+        option: the option that sets `expected`.
+
+    Raises:
+        ConfigurationError: a split has no example, numbers differ, or subwords cannot be learnt.
+    """
+    folder = preparation.folder
+    results = read(folder, task, corpus, workers)
+    check_counts(option, task.units, results["examples"], expected)
+    results.update(task.check(folder))
+    model = None
+    if task.subword is not None:
+        model = _subwords(folder, task, like, results)
+    encoders = dict(zip(task.sides, task.encoders(model, workers)))
+    encoded = {}
+    for split, (side, encoder) in itertools.product(task.splits, encoders.items()):
+        step(f"segment {split}.{side}")
+        texts = read_lines(folder / task.texts / f"{split}.{side}")
+        encoded[split, side] = encode(texts, encoder, folder / WORK / f"{split}.{side}.numbers")
+    step("binarise")
+    dictionaries = _dictionaries(folder, task, like, encoders, encoded)
+    results["types"] = {
+        side: sum(not symbol.startswith("madeupword") for symbol in each.symbols[each.nspecial :])
+        for side, each in dictionaries.items()
+    }
+    results["sides"] = {}
+    for (split, side), found in encoded.items():
+        encoder, sizes = encoders[side], found.sizes
+        binary = folder / task.files(split, side)[0]
+        unknown = write(found, encoder.numbers.symbols, dictionaries[side], binary)
+        results["sides"][f"{split}.{side}"] = Side(
+            results["words"][f"{split}.{side}"],
+            int(sizes.sum()),
+            int(sizes.max()),
+            int((sizes == 0).sum()),
+            unknown,
+            found.truncated,
+            found.lost,
+            int(found.counts[encoder.separator : encoder.separator + 1].sum()),
+        )._asdict()
+    report.write(folder, task.report(folder, results, workers))
+    preparation.finish(results)
+
+
+def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, Any]:
+    """Write the texts of all examples, and the file `LEFT_OUT` of those that cannot be used.
+
+    Returns:
+        `examples`: the number in each split; `words` of each of their files; `read`: the number of
+        train; `left_out`: how many for each reason.
+
+    Raises:
+        ConfigurationError: a split has no example, or an example of a complete split is unusable.
+    """
+    step(f"read {task.units}")
+    examples, words = dict.fromkeys(task.splits, 0), Counter[str]()
+    read_of: dict[str, int] = Counter()
+    places = [RAW] if task.texts == RAW else [RAW, task.texts]
+    names = [f"{place}/{{split}}.{side}" for place in places for side in task.sides]
+    names += [f"{RAW}/{{split}}.id"] * task.names
+    with contextlib.ExitStack() as stack:
+        left_out = report.LeftOut(stack.enter_context(_open(folder / LEFT_OUT)))
+        files = {
+            split: [stack.enter_context(_open(folder / name.format(split=split))) for name in names]
+            for split in task.splits
+        }
+        convert = partial(_converted, task, corpus.parse)
+        how = (workers, f"{task.units} read", corpus.total)
+        for split, name, problem, columns in map_lines(convert, corpus.items, *how):
+            read_of[split] += 1
+            if problem and task.complete and split != "train":
+                raise ConfigurationError(
+                    f"{name} of {split}: {problem}: such {task.units} are left out of train only, "
+                    "because scores need the whole set: shorten or remove it"
+                )
+            if problem:
+                left_out.add(split, name, problem)
+                continue
+            if task.valid_every and split == "train":
+                kept = examples["train"] + examples["valid"] + 1
+                split = "valid" if kept % task.valid_every == 0 else "train"
+            examples[split] += 1
+            for side, text in zip(task.sides, columns[-len(task.sides) :]):
+                words[f"{split}.{side}"] += text.count(" ") + (text != "")
+            for file, text in zip(files[split], (*columns, name)):
+                file.write(text + "\n")
+    for split, count in examples.items():
+        if not count:
+            raise ConfigurationError(_nothing(task, split, read_of, left_out))
+    if task.names:
+        left_out.tell(folder / LEFT_OUT)
+    reasons = dict(left_out.reasons)
+    return {"read": read_of["train"], "examples": examples, "words": words, "left_out": reasons}
+
+
+def _nothing(task: Task, split: str, read_of: dict[str, int], left_out: report.LeftOut) -> str:
+    """What to say of a split without examples."""
+    if split == "valid" and task.valid_every:
+        return (
+            f"--valid-every {task.valid_every}: only {read_of['train']:,} {task.units} were read, "
+            "so valid would be empty; give a smaller number, or --valid"
+        )
+    if split not in left_out.first:
+        return f"{split} is empty, which fairseq cannot read: give text" + (
+            ", or no test set" if split == "test" else ""
+        )
+    of_split = left_out.of_split[split]
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in of_split.items())
+    advice = task.advice(read_of[split], of_split)
+    return (
+        f"all {read_of[split]:,} {task.units} of {split} are unfit: {reasons}; the first is "
+        f"{left_out.first[split]}" + (f". {advice}" if advice else "")
+    )
+
+
+def _converted(task: Task, parse: Parse, item: Any) -> tuple[str, str, str, tuple[str, ...]]:
+    """Split, name and problem of an example, and the columns of its texts."""
+    example = parsed(parse, item)
+    problem, columns = example.problem, tuple[str, ...]()
+    if not problem:
+        source, target = normalise(example.source), normalise(example.target)
+        problem, columns = task.convert(example._replace(source=source, target=target))
+    return example.split, report.printable(example.name), problem, columns
+
+
+def _subwords(folder: Path, task: Task, like: Path | None, results: dict[str, Any]) -> Any:
+    """Learn the subword model, or copy that of another folder."""
+    kind = KINDS[str(task.subword)]
+    path = folder / kind.file_name
+    if like is not None:
+        copy(like / kind.file_name, path)
+    else:
+        step("learn subwords")
+        samples = task.samples(folder)
+        results["learnt_on_one_line_of"] = step_of_lines(samples)
+        print(*report.learnt_on(results), sep="\n", end="", file=sys.stderr)
+        kind.learn(samples, path, task.settings["vocab_size"])
+    model = kind(path)
+    results["subwords"] = f"{len(model):,} {model.contents}"
+    return model
+
+
+def _dictionaries(
+    folder: Path,
+    task: Task,
+    like: Path | None,
+    encoders: dict[str, Encoder],
+    encoded: dict[tuple[str, str], Any],
+) -> dict[str, Any]:
+    """Write the dictionary of each side: that of another folder, or of what train has."""
+    from fairseq.data import Dictionary
+
+    names = {side: task.files("", side)[1] for side in task.sides}
+    if like is None:
+        symbols = [encoder.numbers.symbols for encoder in encoders.values()]
+        found = task.dictionaries(symbols, [encoded["train", side].counts for side in task.sides])
+    else:
+        found = [Dictionary.load(str(like / name)) for name in names.values()]
+    for name, dictionary in zip(names.values(), found):
+        (folder / name).parent.mkdir(exist_ok=True)
+        dictionary.save(str(folder / name))
+    return dict(zip(names, found))
+
+
+def check_counts(
+    option: str, units: str, found: dict[str, int], expected: dict[str, int] | None
+) -> None:
+    """Raise a ConfigurationError unless each split has the expected number of texts, if any."""
+    if expected not in (None, found):
+        here, there = (
+            " / ".join(f"{(counts or {}).get(split, 0):,}" for split in SPLITS)
+            for counts in (found, expected)
+        )
+        raise ConfigurationError(
+            f"{here} {units} came out instead of {there} (train / valid / test): this is not the "
+            f"original corpus. To use it, pass {option} any; results are then not comparable with "
+            "published ones"
+        )
+
+
+def parse_counts(option: str, value: str) -> dict[str, int] | None:
+    """The numbers of texts of each split that an option expects, such as 160239,7283,6750.
+
+    Returns:
+        None for `any`.
+
+    Raises:
+        ConfigurationError: the value is neither three numbers nor `any`.
+    """
+    if value == "any":
+        return None
+    if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", value):
+        raise ConfigurationError(f"{option} '{value}': give three numbers TRAIN,VALID,TEST, or any")
+    return dict(zip(SPLITS, map(int, value.split(","))))
+
+
+def step(name: str) -> None:
+    """Print what the preparation does next."""
+    print(f"{name} ...", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[IO[str]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        yield file
