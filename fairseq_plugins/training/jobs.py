@@ -1,4 +1,4 @@
-"""Run programs: one at a time in a folder, with a log; they end when their parent ends."""
+"""Run several programs at a time, each with a log; they end when their parent ends."""
 
 import contextlib
 import copy
@@ -6,19 +6,18 @@ import os
 import platform
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import open_to_append
-from fairseq_plugins.training.fairseq_train import Log, tell
-from fairseq_plugins.training.supervise import QUIET, SECONDS_TO_SAVE, end_with_the_parent, of_cpu
+from fairseq_plugins.training.fairseq_train import Log
+from fairseq_plugins.training.supervise import QUIET, end, end_with_the_parent, of_cpu
 
 
 class JobFailed(ConfigurationError):
@@ -32,7 +31,7 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._running: dict[subprocess.Popen[str], Path] = {}  # with their logs
+        self._running: dict[subprocess.Popen[str], str] = {}  # with names for messages
         self._guard = threading.Lock()
         self._stopping = threading.Event()
         self._gpus: Sequence[int] = ()  # numbers in this process; empty: all
@@ -66,42 +65,6 @@ class Jobs:
         with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
             yield check
 
-    def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        log: Path,
-        held: IO[str] | None = None,
-    ) -> "subprocess.Popen[str]":
-        """Start a program; `run` reads its output and waits for it.
-
-        Args:
-            command: the program and its arguments.
-            environment: of `environment`.
-            log: named in the message if the program does not end.
-            held: the lock of the folder; the program inherits it, as it may outlive this process.
-
-        Raises:
-            KeyboardInterrupt: `stop` was called.
-        """
-        with self._guard:
-            if self._stopping.is_set():
-                raise KeyboardInterrupt
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-                env=environment,
-                preexec_fn=end_with_the_parent,
-                start_new_session=True,
-                pass_fds=[held.fileno()] if held else [],
-            )
-            self._running[process] = log
-        return process
-
     def run(
         self,
         command: Sequence[str],
@@ -116,7 +79,7 @@ class Jobs:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
             on_line: called with each line of the output.
-            held: the lock of the folder, for `start`.
+            held: the lock of a folder; the program inherits it, as it may outlive this process.
             threads: number of threads of a program that computes on the CPU; None leaves it to
                 OMP_NUM_THREADS and torch.
 
@@ -129,7 +92,22 @@ class Jobs:
             Log(os.dup(opened.fileno()), str(log), sys.stderr) as file,
         ):
             file.write(f"\n# {started}\n# {shlex.join(command)}\n".encode())
-            process = self.start(command, self.environment(threads), log, held)
+            with self._guard:
+                if self._stopping.is_set():
+                    raise KeyboardInterrupt
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    encoding="utf-8",
+                    errors="replace",
+                    env=self._environment(threads),
+                    preexec_fn=end_with_the_parent,
+                    start_new_session=True,
+                    pass_fds=[held.fileno()] if held else [],
+                )
+                self._running[process] = name = f"{log}: its program"
             output = process.stdout
             assert output is not None
 
@@ -148,7 +126,8 @@ class Jobs:
                 rest.start()  # log what it writes while it ends
                 raise
             finally:
-                self.end(process)
+                end(process, name)
+                del self._running[process]
                 if rest.ident is not None:
                     rest.join(1)  # in case another process holds the pipe
                 if not rest.is_alive():
@@ -157,15 +136,7 @@ class Jobs:
                 raise KeyboardInterrupt
         return process.returncode
 
-    def end(self, process: "subprocess.Popen[str]") -> None:
-        """End a process from `start`, and its children."""
-        with self._guard:
-            log = self._running.pop(process, None)
-        if log is not None:
-            _end({process: log})
-
-    def environment(self, threads: int | None) -> dict[str, str]:
-        """The environment of a program; see `run`."""
+    def _environment(self, threads: int | None) -> dict[str, str]:
         found = {**QUIET, **os.environ, "PYTHONIOENCODING": "utf-8"}
         if self._gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -176,32 +147,14 @@ class Jobs:
         return found if threads is None else {**found, **of_cpu(threads)}
 
     def stop(self) -> None:
-        """End all programs after up to `SECONDS_TO_SAVE`; start no more."""
+        """End all programs, which may save their state first; start no more."""
         with self._guard:
             self._stopping.set()
             running = dict(self._running)
-        _end(running)
-
-
-def _end(processes: Mapping["subprocess.Popen[str]", Path]) -> None:
-    """End running processes with SIGTERM, then the rest of their groups with SIGKILL."""
-    running = [process for process in processes if process.poll() is None]
-    for process in running:
-        process.terminate()
-    until = time.monotonic() + SECONDS_TO_SAVE
-    while any(process.poll() is None for process in running) and time.monotonic() < until:
-        time.sleep(0.05)
-    for process in running:
-        if process.poll() is None:
-            tell(
-                f"{processes[process]}: its program did not end within {SECONDS_TO_SAVE:.0f} s and "
-                "was killed; a training resumes from its last checkpoint",
-                sys.stderr,
-            )
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    for process in running:
-        process.wait()
+        for process in running:
+            process.terminate()
+        for process, name in running.items():
+            end(process, name)
 
 
 def failure_in(log: Path, status: int) -> str:

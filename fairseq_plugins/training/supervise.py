@@ -10,12 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
+from fairseq_plugins.training.fairseq_train import tell
 from fairseq_plugins.training.request import TrainingRequest
 
 # seconds that a training gets to save its state when it is asked to end; more than the 30 after
@@ -63,13 +64,8 @@ def supervise(request: TrainingRequest, argv: Sequence[str]) -> int:
     )
     try:
         status = process.wait()
-    except KeyboardInterrupt:
-        _ask_to_end(process, request.run.folder)
-        raise
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process, f"{request.run.folder}: the training")
     if status == TERMINATED:
         raise ConfigurationError(f"{request.name}: stopped by SIGTERM")
     if status < 0:
@@ -110,15 +106,20 @@ def end_with_the_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def _ask_to_end(process: "subprocess.Popen[bytes]", folder: Path) -> None:
-    """Send SIGTERM, and wait until the process has saved its state."""
-    process.terminate()
-    until = time.monotonic() + SECONDS_TO_SAVE
-    while process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
-    if process.returncode is None:
-        print(
-            f"{folder}: the training did not end within {SECONDS_TO_SAVE:.0f} s and was killed; it "
-            "resumes from its last checkpoint",
-            file=sys.stderr,
-        )
+def end(process: "subprocess.Popen[Any]", what: str) -> None:
+    """Send SIGTERM, wait until the process has saved its state, and kill what is left of its group.
+
+    Args:
+        process: the leader of its group; it may have ended.
+        what: its name, for a message if it does not end.
+    """
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_SAVE)
+    if process.poll() is None:
+        left = f"did not end within {SECONDS_TO_SAVE:.0f} s and was killed"
+        tell(f"{what} {left}; a training resumes from its last checkpoint", sys.stderr)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

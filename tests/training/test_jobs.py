@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from fairseq_plugins.training import jobs
+from fairseq_plugins.training import jobs, supervise
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 
@@ -134,7 +134,7 @@ def test_a_program_that_was_killed(tmp_path, name, reason):
 
 
 def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(jobs, "SECONDS_TO_SAVE", 0.1)
+    monkeypatch.setattr(supervise, "SECONDS_TO_SAVE", 0.1)
 
     def interrupted(line):
         raise KeyboardInterrupt

@@ -6,7 +6,6 @@ import platform
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -55,19 +54,29 @@ def test_the_status_of_a_training_is_passed_on(becomes, request_of):
         assert supervise.supervise(request_of(), []) == status
 
 
-def interrupt_when(path):
-    def wait():
-        while not path.exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+@pytest.fixture
+def interrupted_at(monkeypatch):
+    """interrupted_at(path): Ctrl-C while the command waits, once the training has made a file."""
+    original = subprocess.Popen.wait
 
-    threading.Thread(target=wait, daemon=True).start()
+    def interrupt(path):
+        def wait(process, timeout=None):
+            monkeypatch.setattr(subprocess.Popen, "wait", original)
+            while not path.exists():
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(subprocess.Popen, "wait", wait)
+
+    return interrupt
 
 
-def test_a_training_saves_before_an_interrupt_ends_it(becomes, request_of, tmp_path):
+def test_a_training_saves_before_an_interrupt_ends_it(
+    becomes, request_of, interrupted_at, tmp_path
+):
     becomes(f"trap 'sleep 0.2; touch {tmp_path}/saved; exit 143' TERM; touch {tmp_path}/runs\n"
             "while true; do sleep 0.01; done")  # fmt: skip
-    interrupt_when(tmp_path / "runs")
+    interrupted_at(tmp_path / "runs")
     with pytest.raises(KeyboardInterrupt):
         supervise.supervise(request_of(), [])
     assert (tmp_path / "saved").exists()
@@ -76,7 +85,7 @@ def test_a_training_saves_before_an_interrupt_ends_it(becomes, request_of, tmp_p
 def test_a_training_that_does_not_end_is_killed(becomes, request_of, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(supervise, "SECONDS_TO_SAVE", 0.1)
     becomes(f"trap '' TERM; echo $$ > {tmp_path}/pid; while true; do sleep 0.1; done")
-    interrupt_when(tmp_path / "pid")
+    interrupted_at(tmp_path / "pid")
     with pytest.raises(KeyboardInterrupt):
         supervise.supervise(request_of(), [])
     with pytest.raises(ProcessLookupError):
