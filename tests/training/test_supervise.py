@@ -82,7 +82,9 @@ def test_a_training_saves_before_an_interrupt_ends_it(
     assert (tmp_path / "saved").exists()
 
 
-def test_a_training_that_does_not_end_is_killed(becomes, request_of, tmp_path, monkeypatch, capsys):
+def test_a_training_that_does_not_end_is_killed(
+    becomes, request_of, interrupted_at, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(supervise, "SECONDS_TO_SAVE", 0.1)
     becomes(f"trap '' TERM; echo $$ > {tmp_path}/pid; while true; do sleep 0.1; done")
     interrupted_at(tmp_path / "pid")
