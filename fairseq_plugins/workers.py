@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
@@ -169,35 +169,8 @@ def killed(workers: int, description: str, option: str = "--workers") -> str:
     fewer = f" or give fewer {option}" if option else ""
     return (
         f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
-        f"memory{fewer}, and rerun to resume"
+        f"memory{fewer}, and rerun"
     )
-
-
-class Pool:
-    """The part of `multiprocessing.Pool` that fairseq-preprocess uses, with detection of killed
-    workers.
-
-    If a process was killed, its task raises BrokenProcessPool; with Pool, the caller waits forever.
-    """
-
-    def __init__(self, processes: int) -> None:
-        context = multiprocessing.get_context("fork")
-        self._pool = ProcessPoolExecutor(processes, context, belong_to_parent)
-
-    def apply_async(
-        self, function: Callable, args: Sequence[Any] = (), kwds: dict[str, Any] | None = None
-    ) -> Any:
-        """A task, whose `get()` waits for its result."""
-        task: Any = self._pool.submit(function, *args, **(kwds or {}))
-        task.get = task.result
-        return task
-
-    def close(self) -> None:
-        """Do nothing: no task follows."""
-
-    def join(self) -> None:
-        """Wait for all tasks."""
-        self._pool.shutdown()
 
 
 def _results(pending: collections.deque[Any], bar: Any) -> Iterator[Any]:

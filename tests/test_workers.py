@@ -100,16 +100,7 @@ def test_no_batch_is_read_for_a_model_that_cannot_be_loaded(processes):
     assert list(batches) == ["a"]
 
 
-USERS_OF_WORKERS = {
-    "map_lines": "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))",
-    "preprocess": "pool = workers.Pool(2)\n"
-    "tasks = [pool.apply_async(slow, (n,)) for n in range(9)]\n"
-    "pool.join()",
-}
-
-
-@pytest.mark.parametrize("use", USERS_OF_WORKERS.values(), ids=USERS_OF_WORKERS)
-def test_workers_end_with_a_killed_run(use):
+def test_workers_end_with_a_killed_run():
     """Otherwise they would hold the lock of the folder."""
     code = (
         "import os, sys, time\n"
@@ -118,7 +109,8 @@ def test_workers_end_with_a_killed_run(use):
         "def slow(line):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
         "    time.sleep(1800)\n"
-    ) + use
+        "list(workers.map_lines(slow, (str(n) for n in range(5000)), 2, 'test'))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

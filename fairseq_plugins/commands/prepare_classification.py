@@ -17,7 +17,6 @@ Until all is done, DIR is named DIR.part, and a rerun starts anew.
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fairseq_plugins.arguments import add_number, add_path, parser_of
@@ -33,7 +32,7 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.imdb import imdb_identity, imdb_items, parse_review
 from fairseq_plugins.data.pipeline import prepare
-from fairseq_plugins.data.readers import SPLITS, Corpus, find_input, read_inputs
+from fairseq_plugins.data.readers import SPLITS, Corpus, Inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
 
@@ -73,12 +72,10 @@ def main(argv: Sequence[str]) -> int:
         )
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     settings = classification_settings(args, units_of(args))
-    fields, header = args.fields or FIELDS, args.fields is not None
-    inputs = {split: [find_input(f"--{split}", path, (), "tsv")] for split, path in files.items()}
     if files:
-        settings["inputs"] = {split: each[0].digests[0] for split, each in inputs.items()}
-        settings.update({"fields": fields} if header else {})
-        corpus = read_inputs(inputs, fields, header, partial(parse_labelled, fields))
+        inputs = Inputs.of(args, (), FIELDS, "tsv")
+        settings.update(inputs.settings)
+        corpus = inputs.corpus(parse_labelled)
     else:
         settings.update(valid_every=valid_every, inputs=imdb_identity(args.imdb))
         corpus = Corpus(imdb_items(args.imdb, valid_every), parse_review)

@@ -10,7 +10,6 @@ Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.download import fetch
 from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.pipeline import parse_counts, prepare
-from fairseq_plugins.data.readers import find_input, parse_texts, read_inputs
+from fairseq_plugins.data.readers import Inputs, find_input, parse_texts
 from fairseq_plugins.data.translation import Pairs, add_subword_options, show, subword_settings
 from fairseq_plugins.text.processing import NFC
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     original = args.expect_pairs == iwslt14.PAIRS
     settings: dict[str, Any] = {
         "corpus": "IWSLT'14 De-En",
-        "archive": iwslt14.origin(args.archive, original, args.destination),
+        "archive": iwslt14.origin(args.archive, original),
         "source_lang": "de",
         "target_lang": "en",
         "tokenizer": "moses",
@@ -65,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
             languages, splits = iwslt14.LANGUAGES, ("train", "test")
             iwslt14.extract(archive, preparation.folder / WORK)
             inputs = {s: [find_input(s, preparation.folder / WORK / s, languages)] for s in splits}
-            corpus = read_inputs(inputs, languages, False, partial(parse_texts, languages))
+            corpus = Inputs(inputs, languages).corpus(parse_texts)
             how = (args.workers, None, expected, "--expect-pairs")
             prepare(preparation, Pairs(settings, splits), corpus, *how)
     show(args.destination)

@@ -37,7 +37,7 @@ from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
-from fairseq_plugins.data.readers import SPLITS, find_input
+from fairseq_plugins.data.readers import SPLITS, Inputs
 from fairseq_plugins.data.summarization import (
     SHARED_BY_LIKE,
     SIDES,
@@ -92,22 +92,11 @@ def main(argv: Sequence[str]) -> int:
             f"--pretrain-sentences {args.pretrain_sentences} needs --pretrain: add it"
         )
     sides = SIDES[:1] if args.pretrain else SIDES
-    inputs = {
-        split: find_input(f"--{split}", getattr(args, split), sides, "json")
-        for split in SPLITS
-        if getattr(args, split) is not None
-    }
-    fields, header = args.fields or FIELDS, args.fields is not None
-    settings = {**summarization_settings(args), "fields": fields, **args.like_settings}
-    if header and all(each.kind == "lines" for each in inputs.values()):
-        raise ConfigurationError(
-            f"--fields {' '.join(fields)} is for tables and JSON, but all inputs are text files: "
-            "remove it"
-        )
+    inputs = Inputs.of(args, sides, FIELDS, "json")
+    settings = {**summarization_settings(args), **args.like_settings}
     pretraining = None
     if args.pretrain:
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
-    how = (args.workers, pretraining, args.like, header)
-    prepare_files(args.destination, inputs, settings, *how)
+    prepare_files(args.destination, inputs, settings, args.workers, pretraining, args.like)
     show(args.destination)
     return 0

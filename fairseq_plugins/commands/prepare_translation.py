@@ -16,7 +16,6 @@ DIR.part, and a rerun starts anew.
 import argparse
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pipeline import prepare
-from fairseq_plugins.data.readers import SPLITS, find_input, parse_texts, read_inputs
+from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.translation import (
     SHARED_BY_LIKE,
     Pairs,
@@ -67,12 +66,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="training text; several are joined in order",
     )
     held_out = parser.add_mutually_exclusive_group(required=True)
-    held_out.add_argument("--valid", nargs=1, metavar="PREFIX|FILE", help="validation text")
+    held_out.add_argument("--valid", metavar="PREFIX|FILE", help="validation text")
     add_number(
         held_out, "--valid-every", "take every Nth pair of train as validation text instead",
         least=2,
     )  # fmt: skip
-    parser.add_argument("--test", nargs=1, metavar="PREFIX|FILE", help="test text (optional)")
+    parser.add_argument("--test", metavar="PREFIX|FILE", help="test text (optional)")
     parser.add_argument(
         "--fields",
         nargs=2,
@@ -116,20 +115,9 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-translation")
     languages = [args.source_lang, args.target_lang]
-    given = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
-    inputs = {
-        split: [find_input(f"--{split}", name, languages) for name in names]
-        for split, names in given.items()
-    }
-    fields, header = args.fields or languages, args.fields is not None
-    if header and all(each.kind == "lines" for of_split in inputs.values() for each in of_split):
-        raise ConfigurationError(
-            f"--fields {' '.join(fields)} is for tables and JSON, but all inputs are pairs of text "
-            "files: remove it"
-        )
+    inputs = Inputs.of(args, languages, languages)
     if args.joined_dictionary is None:
-        how = (inputs["train"][0], fields, header)
-        args.joined_dictionary = fits_one_dictionary(args.destination, *how)
+        args.joined_dictionary = fits_one_dictionary(args.destination, inputs)
     settings: dict[str, Any] = {
         "source_lang": args.source_lang,
         "target_lang": args.target_lang,
@@ -139,8 +127,7 @@ def main(argv: Sequence[str]) -> int:
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
         **subword_settings(args),
         "normalization": NFC,
-        "inputs": {s: [each.digests for each in of_split] for s, of_split in inputs.items()},
-        **({"fields": fields} if header else {}),
+        **inputs.settings,
         **args.like_settings,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
@@ -148,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
         settings["moses_codes"] = codes
     with Preparation(args.destination, settings) as preparation:
         if not preparation.finished:
-            corpus = read_inputs(inputs, fields, header, partial(parse_texts, fields))
-            prepare(preparation, Pairs(settings, list(inputs)), corpus, args.workers, args.like)
+            task, corpus = Pairs(settings, list(inputs.of_split)), inputs.corpus(parse_texts)
+            prepare(preparation, task, corpus, args.workers, args.like)
     show(args.destination)
     return 0

@@ -60,6 +60,7 @@ class Limits(NamedTuple):
             return f"fewer than {self.min_words} words"
         if max(lengths) / min(lengths) > self.max_ratio:
             return self.uneven(self.max_ratio)
-        if any(len(word) > LONGEST_WORD for side in words for word in side):
+        longest = max(len(source), len(target))  # most lines are shorter than a long word
+        if longest > LONGEST_WORD and any(len(w) > LONGEST_WORD for side in words for w in side):
             return f"a word of more than {LONGEST_WORD} characters"
         return None

@@ -9,7 +9,6 @@ from fairseq_plugins.data.archives import open_archive
 from fairseq_plugins.data.download import DownloadError, check
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
-from fairseq_plugins.prepared_folder import stored_settings
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877
@@ -32,26 +31,21 @@ _SEGMENT_BEGIN = re.compile(r'<seg id="[0-9]*">\s*')
 _SEGMENT_END = re.compile(r"\s*</seg>\s*")
 
 
-def origin(given: Path | None, original: bool, destination: Path) -> str:
+def origin(given: Path | None, original: bool) -> str:
     """The checksum of the archive, for the settings of a preparation.
 
     Args:
         given: a copy of the archive; None to download it.
         original: whether the copy must be that of the papers.
-        destination: the folder to make. If it is finished, the copy may be gone.
 
     Raises:
         ConfigurationError: the copy cannot be read, or is another file.
     """
-    stored = stored_settings(destination).get("archive")
-    if given is None or (original and stored):
-        return CHECKSUM
-    if stored and not given.exists():
-        return str(stored)
     try:
-        check(given, CHECKSUM, SIZE)
+        if given is not None:
+            check(given, CHECKSUM, SIZE)
     except DownloadError as error:
-        if original or not given.is_file():
+        if original or given is None or not given.is_file():
             raise ConfigurationError(
                 f"{error}: give a complete copy of de-en.tgz, or for another archive the numbers "
                 "of its pairs with --expect-pairs"

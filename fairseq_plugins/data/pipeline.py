@@ -266,7 +266,8 @@ def _subwords(folder: Path, task: Task, like: Path | None, results: dict[str, An
         step("learn subwords")
         samples = task.samples(folder)
         results["learnt_on_one_line_of"] = step_of_lines(samples)
-        print(*report.learnt_on(results), sep="\n", end="", file=sys.stderr)
+        for line in report.learnt_on(results):
+            print(line, file=sys.stderr)
         kind.learn(samples, path, task.settings["vocab_size"])
     model = kind(path)
     results["subwords"] = f"{len(model):,} {model.contents}"

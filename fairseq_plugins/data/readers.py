@@ -4,12 +4,14 @@ Reading has two halves: the files are read in order, as items, and processes par
 problem with one item leaves out this item alone.
 """
 
+import argparse
 import csv
 import itertools
 import json
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,15 +194,57 @@ def find_input(
     return Input(path.name, paths, "lines")
 
 
-def read_inputs(
-    inputs: Mapping[str, Sequence[Input]], fields: Sequence[str], header: bool, parse: Parse
-) -> Corpus:
-    """The examples of the inputs of each split; see `Input.items`."""
-    every = [(split, each) for split, of_split in inputs.items() for each in of_split]
-    totals = [each.total for _, each in every]
-    items = (each.items(split, fields, header) for split, each in every)
-    total = None if None in totals else sum(filter(None, totals))
-    return Corpus(itertools.chain.from_iterable(items), parse, total)
+class Inputs(NamedTuple):
+    """The inputs of each split, the columns or fields to read, and whether tables need a head."""
+
+    of_split: Mapping[str, Sequence[Input]]
+    fields: Sequence[str]
+    header: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        args: argparse.Namespace,
+        sides: Sequence[str],
+        fields: Sequence[str],
+        otherwise: str | None = None,
+    ) -> "Inputs":
+        """What the options --train, --valid, --test and --fields name.
+
+        Args:
+            args: the options; a split has one name, several or None.
+            sides, otherwise: see `find_input`.
+            fields: the default of --fields.
+
+        Raises:
+            ConfigurationError: as `find_input`, or --fields has no effect.
+        """
+        found = {}
+        for split in SPLITS:
+            names = getattr(args, split)
+            if names is not None:
+                names = names if isinstance(names, list) else [names]
+                found[split] = [find_input(f"--{split}", name, sides, otherwise) for name in names]
+        if args.fields and {each.kind for of in found.values() for each in of} == {"lines"}:
+            raise ConfigurationError(
+                f"--fields {' '.join(args.fields)} is for tables and JSON, but all inputs are text "
+                "files: remove it"
+            )
+        return cls(found, args.fields or fields, args.fields is not None)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a preparation that reads them."""
+        digests = {split: [each.digests for each in of] for split, of in self.of_split.items()}
+        return {"inputs": digests, "fields": list(self.fields)}
+
+    def corpus(self, parse: Callable[[Sequence[str], Any], Example]) -> Corpus:
+        """Their examples; `parse` takes the fields and an item."""
+        every = [(split, each) for split, of in self.of_split.items() for each in of]
+        totals = [each.total for _, each in every]
+        items = (each.items(split, self.fields, self.header) for split, each in every)
+        total = None if None in totals else sum(filter(None, totals))
+        return Corpus(itertools.chain.from_iterable(items), partial(parse, self.fields), total)
 
 
 def values(content: Any, fields: Sequence[str]) -> list[Any]:

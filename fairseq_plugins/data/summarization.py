@@ -16,7 +16,7 @@ from fairseq_plugins.data.binary import Encoder, Pieces
 from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.pipeline import LEFT_OUT, Task, prepare
 from fairseq_plugins.data.pretraining import Pretraining
-from fairseq_plugins.data.readers import RAW, Example, Input, Item, Unusable, read_inputs, values
+from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (
@@ -148,7 +148,7 @@ def parse_document(fields: Sequence[str], item: Item) -> Example:
     return Example(item.split, item.name, document, summary)
 
 
-def parse_alone(fields: Sequence[str], pretraining: Pretraining, item: Item) -> Example:
+def parse_alone(pretraining: Pretraining, fields: Sequence[str], item: Item) -> Example:
     """The example of a document without a summary, which `pretraining` extracts."""
     text = " ".join(_texts(values(item.content, fields)[0]))
     source, target = pretraining.pair(text)
@@ -159,39 +159,35 @@ def parse_alone(fields: Sequence[str], pretraining: Pretraining, item: Item) -> 
 
 def prepare_files(
     destination: Path,
-    inputs: dict[str, Input],
+    inputs: Inputs,
     settings: dict[str, Any],
     workers: int,
     pretraining: Pretraining | None = None,
     like: Path | None = None,
-    header: bool = False,
 ) -> None:
     """Prepare documents of files.
 
     Args:
         destination: the folder to make.
-        inputs: the input of each split.
-        settings: those of `summarization_settings`, and "fields": those of document and summary.
+        inputs: the files, and the fields of document and summary.
+        settings: those of `summarization_settings`.
         workers: number of processes.
         pretraining: how to make summaries, for documents without summaries.
         like: a prepared folder whose pieces and dictionaries are used; the settings must include
             those of `like.settings_like`.
-        header: whether tables must have a head.
 
     Raises:
         ConfigurationError: a file cannot be used.
     """
-    settings = {**settings, "inputs": {split: each.digests for split, each in inputs.items()}}
-    fields = settings["fields"]
-    parse: Callable[[Any], Example] = partial(parse_document, fields)
+    settings = {**settings, **inputs.settings}
+    parse: Callable[[Sequence[str], Any], Example] = parse_document
     if pretraining:
-        settings["pretrain"], fields = list(pretraining), fields[:1]
-        parse = partial(parse_alone, fields, pretraining)
+        settings["pretrain"] = list(pretraining)
+        inputs, parse = inputs._replace(fields=inputs.fields[:1]), partial(parse_alone, pretraining)
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
-            given = {split: [each] for split, each in inputs.items()}
-            corpus = read_inputs(given, fields, header, parse)
-            prepare(preparation, Documents(settings, list(inputs)), corpus, workers, like)
+            task = Documents(settings, list(inputs.of_split))
+            prepare(preparation, task, inputs.corpus(parse), workers, like)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

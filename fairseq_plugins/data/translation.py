@@ -11,7 +11,7 @@ from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
-from fairseq_plugins.data.readers import RAW, Example, Input, parse_texts, parsed, read_inputs
+from fairseq_plugins.data.readers import RAW, Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.text.languages import main_script
@@ -225,9 +225,7 @@ def subword_settings(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def fits_one_dictionary(
-    destination: Path, train: Input, fields: Sequence[str], header: bool
-) -> bool:
+def fits_one_dictionary(destination: Path, inputs: Inputs) -> bool:
     """Whether both languages share a dictionary if no option decides.
 
     If the folder exists, as it has; else whether most letters at the start of train are of one
@@ -236,7 +234,7 @@ def fits_one_dictionary(
     stored = stored_settings(destination).get("joined_dictionary")
     if stored is not None:
         return bool(stored)
-    corpus = read_inputs({"train": [train]}, fields, header, lambda item: parse_texts(fields, item))
+    corpus = inputs.corpus(parse_texts)
     start = [parsed(corpus.parse, item) for item in itertools.islice(corpus.items, SCRIPT_LINES)]
     sides = zip(*((example.source, example.target) for example in start))
     return len({main_script(side) for side in sides}) == 1

@@ -67,7 +67,7 @@ def separate_unspaced(text: str) -> str:
     Up to two adjacent Chinese or Japanese characters count as a word, and so do up to four letters
     of other scripts: about the lengths of their words, so text with spaces has hardly more.
     """
-    return _WORD.sub(r" \g<0> ", text)
+    return text if text.isascii() else _WORD.sub(r" \g<0> ", text)
 
 
 @functools.cache

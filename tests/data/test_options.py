@@ -52,7 +52,7 @@ def test_prepare_translation(every, tmp_path, capsys):
         "source_lang": "de", "target_lang": "en", "tokenizer": "moses", "lowercase": True,
         "min_words": 1, "max_words": 7, "max_ratio": 3.0, "subword": "sentencepiece",
         "vocab_size": 20, "joined_dictionary": False, "normalization": "NFC", "valid_every": every,
-        "inputs": {
+        "fields": ["de", "en"], "inputs": {
             split: [[digest(tmp_path / f"{n}.{side}") for side in ("de", "en")] for n in of_split]
             for split, of_split in names.items()
         },
@@ -91,7 +91,7 @@ def test_prepare_summarization(tmp_path, capsys):
     settings = run(prepare_summarization, tmp_path / "new", words, capsys, "--like")
     assert settings["fields"] == ["text", "abstract"] and settings["pretrain"] == ["gap", 2]
     assert {**OF_SUMMARIES, "vocab_size": 25}.items() <= settings.items()
-    assert settings["inputs"] == {split: [digest(path)] for split, path in files.items()}
+    assert settings["inputs"] == {split: [[digest(path)]] for split, path in files.items()}
 
 
 @pytest.mark.parametrize("units", ["subwords", "bytes", "words"])
@@ -114,4 +114,4 @@ def test_prepare_classification(units, tmp_path, capsys):
     settings = run(prepare_classification, tmp_path / "new", words, capsys, elsewhere)
     assert settings["units"] == units and settings["max_positions"] == 9
     assert units != "subwords" or of_pieces.items() <= settings.items()
-    assert settings["inputs"] == {split: digest(path) for split, path in files.items()}
+    assert settings["inputs"] == {split: [[digest(path)]] for split, path in files.items()}

@@ -49,7 +49,7 @@ def test_marks_belong_to_their_words():
 
 def test_the_boundary_in_a_document_is_text():
     item = Item("train", "", ("Press <q>. It <q> fell.",))
-    document = parse_alone(["source"], Pretraining("lead", 1), item)
+    document = parse_alone(Pretraining("lead", 1), ["source"], item)
     assert (document.source, document.target) == ("It <q> fell.", "Press < q >.")
 
 

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.readers import find_input
+from fairseq_plugins.data.readers import Inputs, find_input
 from fairseq_plugins.data.translation import fits_one_dictionary
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared
@@ -110,7 +110,7 @@ def test_languages_of_one_script_get_one_dictionary(run, corpus, tmp_path):
     write(corpus / "train.el", ["Το έτος OK 7", "αυτός, BBC"] * 20)
     for languages, expected in ((("fr", "en"), True), (("fr", "el"), False)):
         train = find_input("--train", corpus / "train", languages)
-        found = fits_one_dictionary(tmp_path / "new", train, languages, False)
+        found = fits_one_dictionary(tmp_path / "new", Inputs({"train": [train]}, languages))
         assert found == expected
 
     words = ["--train", corpus / "train", "--valid", corpus / "valid"]

@@ -6,7 +6,7 @@
 A random sample has the paper's sizes. Which file the paper sampled is not known: the 5-core one is
 an assumption. A line that cannot be used is left out, and left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@
 The archive is that of the binary version; make-images writes one of made-up images. Every tenth
 image for training goes to valid.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ MIND's own test set are not public: --test takes the dev set.
 
 A line that cannot be used is left out, and left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 import argparse

@@ -7,7 +7,7 @@ The folder has metadata/ and pictures, as lra_release or make-pathfinder has the
 benchmark's code, a tenth is valid and another tenth test, here by chance and a seed. A picture that
 cannot be used is left out, and left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@
 The folder has new_aan_pairs.train.tsv, .eval.tsv and .test.tsv. A line that cannot be used is left
 out, and left_out.txt in DIR says why.
 
-Rerun to resume. Until all is done, DIR is named DIR.part.
+Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
 from collections.abc import Sequence

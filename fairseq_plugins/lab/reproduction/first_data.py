@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
-from fairseq_plugins.data.readers import RAW, find_input
+from fairseq_plugins.data.readers import RAW, Inputs, find_input
 from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
@@ -43,9 +43,9 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
     results = read_json(prepared / RECORD)["results"]
     separators = results["sides"]["train.target"]["separators"]
     sentences = max(1, round(1 + separators / results["examples"]["train"]))
-    settings.update(fields=["article", "highlights"])
     pretraining = Pretraining(kind, sentences)
-    inputs = {split: find_input(split, prepared / RAW / split, SIDES[:1]) for split in splits}
+    files = {split: [find_input(split, prepared / RAW / split, SIDES[:1])] for split in splits}
+    inputs = Inputs(files, ["article", "highlights"])
     prepare_files(destination, inputs, settings, default_workers(), pretraining, prepared)
 
 
