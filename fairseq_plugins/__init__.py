@@ -32,8 +32,8 @@ PATCHES = (
     "facts_for_compat",
     "models.loaded_optimizer",
     "tasks.bleu_of_valid",
-    "training.kernel_choice",
-    "training.recorded_step",
+    "train.kernel_choice",
+    "graphs.recorded_step",
 )
 
 

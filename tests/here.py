@@ -10,8 +10,8 @@ from unittest import mock
 from fairseq import checkpoint_utils
 
 from fairseq_plugins.evaluate import hypotheses
-from fairseq_plugins.training import launch
-from fairseq_plugins.training.jobs import Jobs
+from fairseq_plugins.train import launch
+from fairseq_plugins.train.jobs import Jobs
 
 
 class Here(Jobs):

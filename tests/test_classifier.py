@@ -22,8 +22,8 @@ from fairseq_plugins.evaluate.classification import Labels
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.generation import engine
 from fairseq_plugins.serving.folder import Folder, is_export
-from fairseq_plugins.training import planning
-from fairseq_plugins.training.jobs import Jobs
+from fairseq_plugins.train import planning
+from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare
 

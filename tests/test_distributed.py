@@ -23,7 +23,7 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError
-from fairseq_plugins.training import recorded_step
+from fairseq_plugins.graphs import recorded_step
 from tests.tape import Tape
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ import pytest
 
 from fairseq_plugins import commands
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import recipes, settings
+from fairseq_plugins.train import recipes, settings
 from tests.conftest import ROOT
 
 PAGES = [

@@ -35,7 +35,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.quiet import only_warnings_of_fairseq
-from fairseq_plugins.training import recipes
+from fairseq_plugins.train import recipes
 
 if TYPE_CHECKING:
     from fairseq_plugins.evaluate.evaluate import Opened
@@ -119,7 +119,7 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("evaluate")
     from fairseq_plugins.evaluate.evaluate import evaluate, open_request
     from fairseq_plugins.evaluate.request import sides
-    from fairseq_plugins.training.jobs import Jobs
+    from fairseq_plugins.train.jobs import Jobs
 
     request, jobs = read_request(args, extra), Jobs()
     if args.compare is not None:

@@ -10,10 +10,10 @@ import fairseq_plugins
 from fairseq_plugins.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.commands import run, split
 from fairseq_plugins.errors import flag
-from fairseq_plugins.training import precision, recipes
-from fairseq_plugins.training.fairseq_train import tell
-from fairseq_plugins.training.request import TrainingRequest
-from fairseq_plugins.training.supervise import supervise
+from fairseq_plugins.train import precision, recipes
+from fairseq_plugins.train.log import tell
+from fairseq_plugins.train.request import TrainingRequest
+from fairseq_plugins.train.supervise import supervise
 
 
 def read_request(argv: Sequence[str]) -> TrainingRequest:
@@ -102,7 +102,7 @@ def train_here(argv: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     request = read_request(argv)
     fairseq_plugins.register("train")
-    from fairseq_plugins.training import launch, planning
+    from fairseq_plugins.train import launch, planning
 
     plan = planning.plan(request)
     if request.dry_run:

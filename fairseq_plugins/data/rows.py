@@ -1,6 +1,6 @@
 """Batches as rows: the concatenated sentences of a batch, in one of a few sizes.
 
-A recorded GPU step (`training/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
+A recorded GPU step (`graphs/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. Therefore the layout is computed here, on the host, in the data loader's
 worker that collates the batch. Sentences of padding follow the real ones, up to a number of rows
 that other batches share. `modules/rows.py` computes on this layout.

@@ -16,7 +16,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import PART, written_whole
 from fairseq_plugins.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
+from fairseq_plugins.train.jobs import JobFailed, Jobs, failure_in
 
 GENERATED = "generated "  # prefix of a progress line of `hypotheses`; the number of texts follows
 

@@ -13,7 +13,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_plugins.errors import first_cause
-from fairseq_plugins.modules.cuda_graph import recorder_for
+from fairseq_plugins.graphs.cuda_graph import recorder_for
 
 from .ensemble import BeamEnsemble
 from .grouped_top_k import GroupedBeamSearch

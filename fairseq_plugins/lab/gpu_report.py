@@ -38,7 +38,7 @@ from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.lab.benchmarks import prepared
 from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.training.supervise import end_with_the_parent
+from fairseq_plugins.train.supervise import end_with_the_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
@@ -354,7 +354,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     needs_fairseq("gpu-report")
     from fairseq_plugins.evaluate.translation import Translations
-    from fairseq_plugins.training import planning
+    from fairseq_plugins.train import planning
 
     # so that asking for a GPU does not begin to use it, after which processes cannot fork
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

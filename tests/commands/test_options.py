@@ -23,7 +23,7 @@ from fairseq_plugins.commands import (
 )
 from fairseq_plugins.evaluate import request, teachers
 from fairseq_plugins.preparation.distillation import DistillationRequest
-from fairseq_plugins.training import recipes
+from fairseq_plugins.train import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
@@ -32,7 +32,7 @@ HELD_ELSEWHERE = {
         f"prepare-{name}": "data/test_options.py"
         for name in ("classification", "cnn-dm", "iwslt14", "summarization", "translation")
     },
-    "train": "training/test_planning.py",
+    "train": "train/test_planning.py",
 }
 COVERED = [average, classify, distill, evaluate, export, summarize, translate]
 

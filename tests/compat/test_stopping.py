@@ -17,7 +17,7 @@ from fairseq.trainer import Trainer
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED
-from fairseq_plugins.training import supervise
+from fairseq_plugins.train import supervise
 
 forks = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 

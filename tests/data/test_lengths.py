@@ -10,7 +10,7 @@ from fairseq.data import indexed_dataset
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
-from tests.training.conftest import plan
+from tests.train.conftest import plan
 
 
 def write_binary(prefix, sizes):

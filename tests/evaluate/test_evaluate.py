@@ -27,7 +27,7 @@ from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.summarization import Text as SummaryText
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.training import jobs
+from fairseq_plugins.train import jobs
 from tests.conftest import ROOT, reversed_copy
 from tests.here import Here
 

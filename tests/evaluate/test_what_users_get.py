@@ -12,7 +12,7 @@ import torch
 
 from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training import jobs, planning
+from fairseq_plugins.train import jobs, planning
 from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION
 from tests.here import Here

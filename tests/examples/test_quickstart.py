@@ -65,7 +65,7 @@ def text(tmp_path_factory):
 
 @pytest.mark.slow
 def test_from_text_to_a_translation(text, tmp_path):
-    """After a kill, which ends the training, too. tests/training has how that resumes."""
+    """After a kill, which ends the training, too. tests/train has how that resumes."""
     out = tmp_path / "a folder"
     words = ["--data", str(text), "--vocab-size", "300", "--max-update"]
     process = start(out, *words, "1000000", extra=TINY)

@@ -54,7 +54,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    from fairseq_plugins.training.settings import parse_as
+    from fairseq_plugins.train.settings import parse_as
 
     try:
         own, shared = shlex.split(words), shlex.split(common)
@@ -149,7 +149,7 @@ def build_trainer(contender: Contender, max_tokens: int | None = None) -> Any:
     """
     from fairseq.trainer import Trainer
 
-    from fairseq_plugins.training import recorded_step
+    from fairseq_plugins.graphs import recorded_step
 
     contender.cfg.dataset.max_tokens = max_tokens
     criterion = contender.task.build_criterion(contender.cfg.criterion)

@@ -45,7 +45,7 @@ from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, Table
 from fairseq_plugins.quiet import only_warnings_of_fairseq
-from fairseq_plugins.training import precision, recipes
+from fairseq_plugins.train import precision, recipes
 
 
 def _by_value(value: Callable[[Table], Any]) -> str:
@@ -241,7 +241,7 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("reproduce")
     from fairseq_plugins.files import alone_in
     from fairseq_plugins.lab.reproduction import runs
-    from fairseq_plugins.training.fairseq_train import tell
+    from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
         request = read_request(args)

@@ -31,8 +31,8 @@ from fairseq_plugins.lab.reproduction.request import (
 )
 from fairseq_plugins.lab.reproduction.tables import TABLES, Row
 from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import planning, recipes, settings
+from fairseq_plugins.train import planning, recipes, settings
+from fairseq_plugins.train.run_folder import Run
 
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 LAB = RECIPES.parent

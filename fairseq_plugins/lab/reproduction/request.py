@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.reproduction.tables import Row, Table
-from fairseq_plugins.training import recipes
+from fairseq_plugins.train import recipes
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"  # those that only the laboratory uses
 BATCHES = 8  # of each row at most, that are timed

@@ -29,9 +29,9 @@ from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
 from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
-from fairseq_plugins.run_folder import PRECISION, Run
-from fairseq_plugins.training.jobs import JobFailed, Jobs, failure_in
-from fairseq_plugins.training.request import Plan
+from fairseq_plugins.train.jobs import JobFailed, Jobs, failure_in
+from fairseq_plugins.train.request import Plan
+from fairseq_plugins.train.run_folder import PRECISION, Run
 
 SECONDS_BETWEEN_LINES = 20.0
 

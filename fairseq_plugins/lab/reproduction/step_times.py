@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_plugins.lab.reproduction.request import ReproductionRequest
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
-from fairseq_plugins.training import planning, recipes
+from fairseq_plugins.train import planning, recipes
 
 
 def command(

@@ -3,8 +3,8 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.graphs import recorded_step
 from fairseq_plugins.lab.benchmarks import train_step
-from fairseq_plugins.training import recorded_step
 from tests.lab.benchmarks.running import SIZES, measure, refused
 from tests.tape import Tape
 

@@ -14,7 +14,7 @@ from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
 from fairseq_plugins.lab.reproduction import runs
-from fairseq_plugins.training.jobs import Jobs
+from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
 

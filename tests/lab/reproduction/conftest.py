@@ -9,7 +9,7 @@ from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import runs
 from fairseq_plugins.lab.reproduction.tables import TABLES
-from fairseq_plugins.training import launch
+from fairseq_plugins.train import launch
 from tests.conftest import SIZES
 from tests.here import train
 

@@ -18,7 +18,7 @@ from fairseq_plugins.evaluate import evaluate
 from fairseq_plugins.evaluate.translation import TOKENISED_BLEU
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction import plans, runs
-from fairseq_plugins.training import jobs
+from fairseq_plugins.train import jobs
 from tests.lab.reproduction.conftest import cells, log_line, make, train_here
 
 VALIDATIONS = "".join(

@@ -11,7 +11,7 @@ from fairseq_plugins.lab.reproduction.first_data import FIRST_DATA
 from fairseq_plugins.lab.reproduction.request import find_recipe, settings_of
 from fairseq_plugins.lab.reproduction.tables import TABLES, summaries
 from fairseq_plugins.modules.feed_forward.low_dimensional import inner_dim
-from fairseq_plugins.training import planning, recipes
+from fairseq_plugins.train import planning, recipes
 from tests.lab.reproduction.conftest import FTC_PAPER, train_here
 from tests.lab.reproduction.test_runs import cells
 from tests.labelled import prepare

@@ -7,8 +7,8 @@ import pytest
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training.batch_size import Batch, share
-from tests.training.conftest import plan, value
+from fairseq_plugins.train.batch_size import Batch, share
+from tests.train.conftest import plan, value
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 4, 6, 8, 12])

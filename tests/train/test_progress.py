@@ -12,7 +12,7 @@ from fairseq_plugins import cpu
 from fairseq_plugins.compat import bf16
 from fairseq_plugins.compat.progress import reported_to
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.training.progress import SKIPPED, Measured, Progress, Rehearsal
+from fairseq_plugins.train.progress import SKIPPED, Measured, Progress, Rehearsal
 
 LOSS = {"loss": 3.0, "nll_loss": 2.5}
 

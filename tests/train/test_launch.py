@@ -17,11 +17,11 @@ from fairseq import checkpoint_utils
 
 from fairseq_plugins import files
 from fairseq_plugins.errors import TERMINATED, ConfigurationError
-from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import launch, progress
+from fairseq_plugins.train import launch, progress
+from fairseq_plugins.train.run_folder import Run
 from tests.conftest import ROOT
 from tests.here import rehearse, train
-from tests.training.conftest import BY_LOSS, plan, value
+from tests.train.conftest import BY_LOSS, plan, value
 
 TINY = (
     "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "

@@ -16,8 +16,8 @@ from typing import IO
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import open_to_append
-from fairseq_plugins.training.fairseq_train import Log
-from fairseq_plugins.training.supervise import QUIET, end, end_with_the_parent, of_cpu
+from fairseq_plugins.train.log import Log
+from fairseq_plugins.train.supervise import QUIET, end, end_with_the_parent, of_cpu
 
 
 class JobFailed(ConfigurationError):

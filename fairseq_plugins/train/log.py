@@ -1,10 +1,4 @@
-"""Run fairseq-train in this process, with a log and a report of its progress.
-
-    python -m fairseq_plugins.training.fairseq_train [--dry-run] DATA [options of fairseq-train]
-
-is one of several processes that torchrun starts: standard error is the log, and standard output
-shows the progress.
-"""
+"""The log of a program, which has all of its output, and lines for its user."""
 
 import contextlib
 import io
@@ -12,16 +6,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
-from unittest import mock
 
-import fairseq_plugins
 from fairseq_plugins.files import open_to_append
-
-DRY_RUN = "--dry-run"
-ENOUGH = 64  # exit status of the process that has measured enough updates, for the others to end
 
 
 class Log(io.FileIO):
@@ -99,61 +88,3 @@ def logged_to(path: Path | None) -> Iterator[Callable[[str], None]]:
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
-
-
-def run(words: Sequence[str], say: Callable[[str], None], dry_run: bool = False) -> bool:
-    """Train, or make some updates and estimate the time.
-
-    Args:
-        words: the arguments of fairseq-train.
-        say: called with each line of the report.
-
-    Returns:
-        whether a dry run has measured enough before the training was over.
-    """
-    from fairseq_cli import train
-
-    from fairseq_plugins.compat.progress import reported_to
-    from fairseq_plugins.training.progress import Measured, Progress, Rehearsal
-
-    master = int(os.environ.get("RANK", 0)) == 0
-    progress = (
-        Rehearsal(say, master) if dry_run else Progress(lambda line: say("  " + line), master)
-    )
-    ours = logging.getLogger("fairseq_plugins")
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-        ours.addHandler(progress)
-    enough = False
-    try:
-        with reported_to(progress), mock.patch.object(sys, "argv", ["fairseq-train", *words]):
-            train.cli_main()
-    except Measured:
-        enough = True
-    finally:
-        ours.removeHandler(progress)
-    if isinstance(progress, Rehearsal) and master:
-        say(progress.estimate())
-    return enough
-
-
-def main() -> None:
-    """Be one of the processes of torchrun."""
-    from torch.distributed.elastic.multiprocessing.errors import record
-
-    from fairseq_plugins.training.supervise import end_with_the_parent
-
-    end_with_the_parent()
-    words = sys.argv[1:]
-    dry_run = words[:1] == [DRY_RUN]
-
-    def work() -> None:
-        fairseq_plugins.register("train")
-        if run(words[dry_run:], say, dry_run):
-            os._exit(ENOUGH)
-
-    with logged_to(None) as say:
-        record(work)()
-
-
-if __name__ == "__main__":
-    main()

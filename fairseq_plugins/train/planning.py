@@ -20,13 +20,13 @@ from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.prepared_folder import Prepared, dictionaries, stored_settings
-from fairseq_plugins.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.text.units import TASK
-from fairseq_plugins.training import batch_size, precision, recipes, settings
-from fairseq_plugins.training.batch_size import Batch
-from fairseq_plugins.training.request import LAB, Plan, TrainingRequest
-from fairseq_plugins.training.supervise import threads_of
+from fairseq_plugins.train import batch_size, precision, recipes, settings
+from fairseq_plugins.train.batch_size import Batch
+from fairseq_plugins.train.request import LAB, Plan, TrainingRequest
+from fairseq_plugins.train.run_folder import PRECISION, RECORDED, SHARING, Run
+from fairseq_plugins.train.supervise import threads_of
 
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data

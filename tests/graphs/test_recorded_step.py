@@ -27,12 +27,12 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.data.rows import LARGE, Collate, Rows, Spec, lay_out, plan
+from fairseq_plugins.graphs import flat_optimizer, recorded_step
+from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
+from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.rows import Layout, attention_on_rows, largest_flash_head
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
-from fairseq_plugins.training import flat_optimizer, recorded_step
-from fairseq_plugins.training.flat_optimizer import FlatOptimizer
-from fairseq_plugins.training.recorded_step import RecordedStep
 from tests.batches import assert_close
 from tests.tape import HostWaits, Tape
 from tests.test_tape import InBackward

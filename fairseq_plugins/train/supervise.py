@@ -16,8 +16,8 @@ from typing import Any
 
 from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
-from fairseq_plugins.training.fairseq_train import tell
-from fairseq_plugins.training.request import TrainingRequest
+from fairseq_plugins.train.log import tell
+from fairseq_plugins.train.request import TrainingRequest
 
 # seconds that a training gets to save its state when it is asked to end; more than the 30 after
 # which torchrun kills its processes

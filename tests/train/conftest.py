@@ -1,19 +1,10 @@
-"""What the tests of training share: plans of commands, machines with GPUs, and documents."""
+"""What the tests of trainings share: plans of commands, machines with GPUs, and documents."""
 
 import pytest
 import torch
 
 from fairseq_plugins.commands import train as command
-from fairseq_plugins.training import planning
-from tests.models.conftest import (  # noqa: F401
-    build,
-    build_joined,
-    joined_data,
-    make_sample,
-    make_tokens,
-    parse,
-    parse_joined,
-)
+from fairseq_plugins.train import planning
 
 BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"
 

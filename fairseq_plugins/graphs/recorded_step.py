@@ -35,13 +35,13 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.criterions.projection import find_projection
 from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
+from fairseq_plugins.graphs.cuda_graph import recorder_for
+from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
 from fairseq_plugins.models import on_rows
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.cuda_graph import recorder_for
 from fairseq_plugins.modules.rows import largest_flash_head
 from fairseq_plugins.modules.token_mixers import TokenMixer
-from fairseq_plugins.training.flat_optimizer import FlatOptimizer, views
 
 logger = logging.getLogger(__name__)
 

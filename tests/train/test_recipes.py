@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
-from fairseq_plugins.training import recipes, settings
+from fairseq_plugins.train import recipes, settings
 from tests.conftest import ROOT
 
 CLASSIFICATION = ["amazon", "byte_text", "image", "imdb", "listops", "mind_topics", "pathfinder"]

@@ -5,8 +5,8 @@ import pytest
 from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
-from fairseq_plugins.run_folder import Run
-from tests.training.conftest import gpus, plan, value
+from fairseq_plugins.train.run_folder import Run
+from tests.train.conftest import gpus, plan, value
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])

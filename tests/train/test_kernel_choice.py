@@ -14,7 +14,7 @@ from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec
-from fairseq_plugins.training import kernel_choice
+from fairseq_plugins.train import kernel_choice
 
 BOTH = ["products", "summaries"]
 

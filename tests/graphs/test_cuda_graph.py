@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from fairseq_plugins.modules.cuda_graph import CudaGraph
+from fairseq_plugins.graphs.cuda_graph import CudaGraph
 
 
 def test_threads_record_one_after_the_other_and_share_no_memory(monkeypatch):

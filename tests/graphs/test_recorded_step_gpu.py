@@ -11,13 +11,13 @@ from torch import nn
 
 from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.data.rows import Spec, lay_out
-from fairseq_plugins.modules.cuda_graph import CudaGraph
+from fairseq_plugins.graphs.cuda_graph import CudaGraph
+from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
+from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.rows import Layout, attention_on_rows, has_flash
-from fairseq_plugins.training.flat_optimizer import FlatOptimizer
-from fairseq_plugins.training.recorded_step import RecordedStep
 from tests.batches import assert_close
-from tests.training.test_recorded_step import ARCHITECTURES, PAD, TASK, Inner
+from tests.graphs.test_recorded_step import ARCHITECTURES, PAD, TASK, Inner
 
 pytestmark = [
     pytest.mark.gpu,

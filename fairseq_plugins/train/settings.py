@@ -23,8 +23,8 @@ from fairseq_plugins.arguments import find_misspelt
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.run_folder import END, PER_UPDATE, TOKENS
-from fairseq_plugins.training.batch_size import Batch
+from fairseq_plugins.train.batch_size import Batch
+from fairseq_plugins.train.run_folder import END, PER_UPDATE, TOKENS
 
 BEGIN = "finetune_from_model"
 # Options that may change when a training resumes: duration, logging, what is kept and

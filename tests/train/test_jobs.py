@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from fairseq_plugins.training import jobs, supervise
+from fairseq_plugins.train import jobs, supervise
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 

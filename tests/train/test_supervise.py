@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins.errors import TERMINATED, ConfigurationError
-from fairseq_plugins.training import fairseq_train, supervise
-from fairseq_plugins.training.request import TrainingRequest
+from fairseq_plugins.train import log as training_log
+from fairseq_plugins.train import supervise
+from fairseq_plugins.train.request import TrainingRequest
 
 
 @pytest.fixture
@@ -128,10 +129,10 @@ def test_a_training_on_a_cpu_keeps_the_memory_of_its_tensors(monkeypatch, reques
 def test_a_full_disk_ends_no_training(tmp_path, capfd):
     """Neither under the log, which is reported once, nor under the output."""
     file = os.open("/dev/full", os.O_WRONLY)
-    with fairseq_train.Log(file, "train.log", sys.stderr) as log:
+    with training_log.Log(file, "train.log", sys.stderr) as log:
         assert [log.write(b"a line\n") for _ in range(2)] == [7, 7]
     with contextlib.suppress(OSError), open("/dev/full", "w") as full:  # closing it fails, too
-        fairseq_train.tell("a line", full)
+        training_log.tell("a line", full)
     told = capfd.readouterr().err
     assert told == (
         "train.log cannot be written: No space left on device: make room; the program goes on\n"
@@ -140,20 +141,20 @@ def test_a_full_disk_ends_no_training(tmp_path, capfd):
 
 def test_a_training_is_asked_to_end_when_nobody_reads_its_output(monkeypatch):
     signals = []
-    monkeypatch.setattr(fairseq_train.os, "kill", lambda pid, number: signals.append(number))
+    monkeypatch.setattr(training_log.os, "kill", lambda pid, number: signals.append(number))
     ours, theirs = os.pipe()
     os.close(ours)
     with open(theirs, "w") as file:
-        fairseq_train.tell("a line", file)
+        training_log.tell("a line", file)
     assert signals == [signal.SIGTERM]
 
 
 def test_the_log_has_all_and_the_output_has_the_progress(tmp_path, capfd):
-    with fairseq_train.logged_to(tmp_path / "log") as say:
+    with training_log.logged_to(tmp_path / "log") as say:
         print("printed")
         os.write(2, b"from C\n")
         subprocess.run(["sh", "-c", "echo of a child >&2"], check=True)
-        fairseq_train.logging.getLogger("a").info("M\u00fcnchen")
+        training_log.logging.getLogger("a").info("M\u00fcnchen")
         say("progress")
     print("after")
     log = (tmp_path / "log").read_text("utf-8")
@@ -165,6 +166,6 @@ def test_a_log_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("mine")
     (tmp_path / "train.log").symlink_to(mine)
-    with pytest.raises(OSError), fairseq_train.logged_to(tmp_path / "train.log"):
+    with pytest.raises(OSError), training_log.logged_to(tmp_path / "train.log"):
         pass
     assert mine.read_text() == "mine"

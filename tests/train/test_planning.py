@@ -13,9 +13,9 @@ from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.prepared_folder import RECORD
-from fairseq_plugins.run_folder import Run
-from fairseq_plugins.training import planning
-from tests.training.conftest import BY_LOSS, gpus, plan, value
+from fairseq_plugins.train import planning
+from fairseq_plugins.train.run_folder import Run
+from tests.train.conftest import BY_LOSS, gpus, plan, value
 
 
 @pytest.mark.parametrize("asked, exported, expected", [(3, "2", 3), (None, "2", 2), (3, None, 3)])

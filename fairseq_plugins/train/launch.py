@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
-from fairseq_plugins.run_folder import SHARING, Run
-from fairseq_plugins.training import fairseq_train
-from fairseq_plugins.training.fairseq_train import ENOUGH, tell
-from fairseq_plugins.training.request import Plan
-from fairseq_plugins.training.supervise import of_cpu
+from fairseq_plugins.train import fairseq_train
+from fairseq_plugins.train.fairseq_train import ENOUGH
+from fairseq_plugins.train.log import logged_to, tell
+from fairseq_plugins.train.request import Plan
+from fairseq_plugins.train.run_folder import SHARING, Run
+from fairseq_plugins.train.supervise import of_cpu
 
 LOST = re.compile("Connection (closed|reset) by peer")
 
@@ -110,7 +111,7 @@ def _run(todo: Plan, words: list[str], log: Path, dry_run: bool = False) -> None
         os.environ.update(of_cpu(todo.threads))
         if torch.get_num_threads() != todo.threads:  # the environment was set by a wrong guess
             torch.set_num_threads(todo.threads)
-    with fairseq_train.logged_to(log) as say:
+    with logged_to(log) as say:
         print(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')} {os.uname().nodename}")
         print(f"# {shlex.join(todo.command)}")
         try:

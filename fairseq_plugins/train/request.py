@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.fairseq_program import words_of
-from fairseq_plugins.run_folder import Run
+from fairseq_plugins.train.run_folder import Run
 
 PLUGIN = Path(__file__).resolve().parent.parent
 LAB = PLUGIN / "lab"

@@ -1,0 +1,1 @@
+"""Captured CUDA graphs: training steps, flat tensors of an optimizer."""
