@@ -1,8 +1,9 @@
 """Models and tools for fairseq: give fairseq this package's folder as `--user-dir`.
 
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
-architectures, criterions, scorers and tasks, and makes generation fast (`generation`). It prints
-nothing and changes nothing in the program that imports it (see `importing.unchanged_host`).
+architectures, criterions, scorers and tasks, and makes generation fast (`search.torch_backend`).
+It prints nothing and changes nothing in the program that imports it (see
+`importing.unchanged_host`).
 `python -m fairseq_plugins` skips all this until a command needs it.
 Without fairseq, `Translator`, `Summarizer` and `Classifier` take exported models.
 """
@@ -28,7 +29,7 @@ __all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
 # modules that change fairseq, each with its `install`
 PATCHES = (
     "criterions.auxiliary",
-    "generation",
+    "search.torch_backend",
     "facts_for_compat",
     "models.loaded_optimizer",
     "tasks.bleu_of_valid",

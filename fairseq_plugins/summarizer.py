@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fairseq_plugins.choose_engine import open_engine
-from fairseq_plugins.engine import Engine, Input, Place, Progress, search
 from fairseq_plugins.errors import ConfigurationError, check_number
-from fairseq_plugins.serving.text import LONGEST, Output, Summary, encode, listed, sentences_of
+from fairseq_plugins.search.choose_engine import open_engine
+from fairseq_plugins.search.engine import Engine, Input, Place, Progress, search
+from fairseq_plugins.search.text import LONGEST, Output, Summary, encode, listed, sentences_of
 
 __all__ = ["LONGEST", "Summarizer", "Summary"]
 FOR_TRANSLATION = "the model's data was prepared for translation: if it translates, use "
@@ -22,14 +22,14 @@ class Summarizer:
     It warns if the model's data was prepared for translation.
 
     Args:
-        models, data: see `choose_engine.open_engine`.
+        models, data: see `search.choose_engine.open_engine`.
         min_length, max_length: limits of a summary's length in subwords; None for `LONGEST`, or the
             model's limit if smaller.
         no_repeat_ngram: no n-gram of this many subwords occurs twice in a summary; 0: no limit.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
-        options: options of `choose_engine.open_engine`, and of the search, such as nbest=1 (see
-            `search.options.Options`).
+        options: options of `search.choose_engine.open_engine`, and of the search, such as nbest=1
+            (see `search.options`).
 
     Attributes:
         engine: runs the model.

@@ -22,7 +22,6 @@ from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import SizeMismatch
-from fairseq_plugins.engine import Place
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.prepared_folder import (
     Prepared,
@@ -32,6 +31,7 @@ from fairseq_plugins.prepared_folder import (
     stored_settings,
 )
 from fairseq_plugins.quiet import at_least, only_warnings_of_fairseq
+from fairseq_plugins.search.engine import Place
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")

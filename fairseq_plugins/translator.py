@@ -6,10 +6,10 @@ Translator("runs/transformer_ftc").translate(["Guten Morgen!"])
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fairseq_plugins.choose_engine import open_engine
-from fairseq_plugins.engine import Engine, Input, Place, Progress, search
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.text import Lock, Output, encode, listed
+from fairseq_plugins.search.choose_engine import open_engine
+from fairseq_plugins.search.engine import Engine, Input, Place, Progress, search
+from fairseq_plugins.search.text import Lock, Output, encode, listed
 from fairseq_plugins.text.processing import MORE, LengthLimit
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
@@ -29,7 +29,7 @@ class Translator:
     """Translates lines with beam search. Several threads may share one.
 
     Args:
-        models, data: see `choose_engine.open_engine`.
+        models, data: see `search.choose_engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
         options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of the
@@ -45,7 +45,7 @@ class Translator:
         lines_seen: how many lines were translated, also empty ones.
 
     Raises:
-        ConfigurationError: as `choose_engine.open_engine`, or the model summarizes.
+        ConfigurationError: as `search.choose_engine.open_engine`, or the model summarizes.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.classification import Labels
 from fairseq_plugins.evaluate.request import EvaluationRequest
-from fairseq_plugins.generation import engine
-from fairseq_plugins.serving.folder import Folder, is_export
+from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
+from fairseq_plugins.search.torch_backend import trained_model as engine
 from fairseq_plugins.train import planning
 from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.translator import Translator

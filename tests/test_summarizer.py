@@ -14,7 +14,7 @@ import torch
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.text import sentences_of
+from fairseq_plugins.search.text import sentences_of
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 

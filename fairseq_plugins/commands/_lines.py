@@ -127,7 +127,7 @@ def check_files(args: argparse.Namespace) -> None:
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
     if args.processes > 1:
-        from fairseq_plugins.serving.folder import is_export
+        from fairseq_plugins.search.onnx_backend.folder import is_export
 
         models = args.model if isinstance(args.model, list) else [args.model]
         if not is_export(pretrained.find(models[0])):

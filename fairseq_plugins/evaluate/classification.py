@@ -16,7 +16,7 @@ from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, paired
 from fairseq_plugins.evaluate.test_sets import Predicted, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import dictionaries
-from fairseq_plugins.serving.folder import Dictionary, is_export
+from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
 
 ENDS = ("idx", "bin")
 METRICS = ("accuracy", "macro F1")

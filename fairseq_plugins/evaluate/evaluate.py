@@ -20,7 +20,13 @@ from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
-from fairseq_plugins.serving.folder import CONFIG, DICTIONARY, LABELS, LANGUAGES, is_export
+from fairseq_plugins.search.onnx_backend.folder import (
+    CONFIG,
+    DICTIONARY,
+    LABELS,
+    LANGUAGES,
+    is_export,
+)
 from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.trained_models import Training, check_same_text, training_of
 

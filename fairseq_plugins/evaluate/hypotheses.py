@@ -19,20 +19,20 @@ from fairseq import options, utils
 from fairseq.data import data_utils
 
 import fairseq_plugins
-from fairseq_plugins.choose_engine import open_engine
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.engine import Engine
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.request import generation_parser
 from fairseq_plugins.evaluate.test_sets import GENERATED
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.generation.engine import (
+from fairseq_plugins.search.choose_engine import open_engine
+from fairseq_plugins.search.engine import Engine
+from fairseq_plugins.search.onnx_backend.folder import is_export
+from fairseq_plugins.search.torch_backend.trained_model import (
     TrainedModel,
     only_for_checkpoints,
     search_options,
 )
-from fairseq_plugins.serving.folder import is_export
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
 

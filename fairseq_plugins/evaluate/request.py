@@ -13,7 +13,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluate import averages
-from fairseq_plugins.serving.folder import CONFIG, is_export
+from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
 from fairseq_plugins.train import recipes, settings
 
 OWN_OPTIONS = (

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from fairseq_plugins import trained_models
-from fairseq_plugins.choose_engine import find_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import checkpoint_of
@@ -19,8 +18,9 @@ from fairseq_plugins.evaluate.request import EvaluationRequest, choose
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
-from fairseq_plugins.serving.folder import CONFIG, LANGUAGES
-from fairseq_plugins.serving.text import Output, sentences_of
+from fairseq_plugins.search.choose_engine import find_models
+from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
+from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank, join_sentences

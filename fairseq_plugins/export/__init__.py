@@ -1,4 +1,4 @@
-"""Exports a trained model to a folder that `serving` runs without torch and fairseq."""
+"""Exports a trained model to a folder that `search.onnx_backend` runs without torch and fairseq."""
 
 from .exporter import Comparisons, export, export_to_ctranslate2
 

@@ -11,8 +11,8 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.generation.decoding import can_decode_in_beams
 from fairseq_plugins.models.encoder_classifier import EncoderClassifierModel
+from fairseq_plugins.search.torch_backend.decoding import can_decode_in_beams
 
 
 def classifies(model: Any) -> bool:

@@ -3,7 +3,7 @@
 from torch import nn
 
 from fairseq_plugins.modules.copy_attention import CopyAttention
-from fairseq_plugins.serving.folder import ATTENTION, GATE, UNKNOWN
+from fairseq_plugins.search.onnx_backend.folder import ATTENTION, GATE, UNKNOWN
 
 from .graph import TYPES, Graph
 

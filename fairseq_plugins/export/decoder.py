@@ -51,14 +51,14 @@ def check(decoder: Any, activation: str) -> None:
 
 
 def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
-    """The graph of one step for B sentences of n hypotheses, R = B n; `serving.search` runs it.
+    """The graph of one step for B sentences of n hypotheses, R = B n, for `onnx_backend`.
 
     Caches have one row per hypothesis and are never reordered: for each past position of a
     hypothesis, `ancestors` gives the row that holds its keys and values. A step writes into the
     caches in place: input and output share memory.
 
     The k best of the n V continuations are in the k groups of tokens with the best maxima, so only
-    the members of these groups are sorted (see `generation.grouped_top_k`).
+    the members of these groups are sorted (see `torch_backend.grouped_top_k`).
 
     Args:
         decoder: in evaluation mode; `check` must accept it.
@@ -67,7 +67,7 @@ def build(decoder: Any, activation: str, max_positions: int) -> onnx.ModelProto:
 
     Inputs:
         tokens: int64, B x n, the last token of each hypothesis. If the model copies, tokens from V
-            on are subwords of the source that the dictionary lacks (see `generation.unknown`).
+            on are subwords of the source that the dictionary lacks (see `torch_backend.unknown`).
         shape: int64, the three numbers B, n, -1.
         step: int32, one number: the tokens of each hypothesis before this step.
         width: int32, one number: n.

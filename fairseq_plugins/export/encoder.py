@@ -21,7 +21,7 @@ from fairseq_plugins.modules.token_mixers import (
     TokenMixer,
 )
 from fairseq_plugins.quiet import only_errors
-from fairseq_plugins.serving.folder import PROBABILITIES
+from fairseq_plugins.search.onnx_backend.folder import PROBABILITIES
 
 from . import architecture
 from .decoder_layers import source_projection, stacked

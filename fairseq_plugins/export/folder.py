@@ -28,9 +28,9 @@ from fairseq_plugins.files import (
     without_links,
     write_bytes,
 )
-from fairseq_plugins.generation.engine import TrainedClassifier
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
-from fairseq_plugins.serving import folder as served
+from fairseq_plugins.search.onnx_backend import folder as served
+from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.text.subwords import KINDS
 from fairseq_plugins.text.units import load_cut
 from fairseq_plugins.version import __version__

@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
-from fairseq_plugins.serving.folder import DECODER
+from fairseq_plugins.search.onnx_backend.folder import DECODER
 
 FILE = "embeddings.bin"
 PROJECTION = "output_projection.weight_quantized"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fairseq_plugins.lab.lead import first_sentences
-from fairseq_plugins.serving.text import Summary
+from fairseq_plugins.search.text import Summary
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 
 

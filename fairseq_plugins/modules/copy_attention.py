@@ -77,7 +77,7 @@ class CopyAttention(nn.Module):
     In this form no probability underflows, and words outside the source cost nothing.
 
     In training, all subwords missing from the dictionary are one word, <unk>. In search, each of
-    them has its own number, and copying continues after that one (`generation/unknown.py`).
+    them has its own number, and copying continues after that one (see `torch_backend.unknown`).
     """
 
     def __init__(self, spec: CopySpec):

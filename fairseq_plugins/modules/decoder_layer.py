@@ -1,7 +1,7 @@
 """fairseq's decoder layer with another feed-forward network, or with another attention function.
 
 fairseq's forward takes padded batches, with one hypothesis per row. Training on real positions only
-(`packed_decoder.py`) and beam search (`generation/decoding.py`) use other layouts. They pass their
+(`packed_decoder.py`) and beam search (`torch_backend.decoding`) use other layouts. They pass their
 own attention functions to `run_decoder_layer`, which computes the rest of the layer.
 """
 

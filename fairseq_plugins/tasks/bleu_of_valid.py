@@ -27,10 +27,10 @@ from fairseq_plugins.compat.best_score import FAIRSEQ, KIND_OF_BLEU
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
-from fairseq_plugins.generation.copied import number_copied
-from fairseq_plugins.generation.generator import LIMITS
-from fairseq_plugins.generation.unknown import number_unknown, write
 from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.search.torch_backend.copied import number_copied
+from fairseq_plugins.search.torch_backend.generator import LIMITS
+from fairseq_plugins.search.torch_backend.unknown import number_unknown, write
 from fairseq_plugins.text.processing import LengthLimit
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import pytest
 from fairseq_plugins import commands, files
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.serving.text import Output
+from fairseq_plugins.search.text import Output
 from fairseq_plugins.summarizer import Summarizer
 
 

@@ -20,11 +20,11 @@ from fairseq.dataclass import FairseqDataclass
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_plugins.errors import flag
-from fairseq_plugins.generation.int8 import quantize
 from fairseq_plugins.modules import feed_forward, token_mixers
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Registry
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
+from fairseq_plugins.search.torch_backend.int8 import quantize
 from tests.batches import (
     SIDES,
     assert_close,

@@ -38,7 +38,7 @@ def export_joined(build_joined, joined_task):  # noqa: F811
 
 def exporter_of(build, task):  # noqa: F811
     from fairseq_plugins.export import folder as export_folder
-    from fairseq_plugins.serving.folder import Export
+    from fairseq_plugins.search.onnx_backend.folder import Export
 
     def run(folder, *words, arch="transformer_ftc", int8=False):
         model = build(*words, arch=arch).float().eval()

@@ -23,8 +23,8 @@ from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.serving.folder import ENCODER, Export
-from fairseq_plugins.serving.search import Hypothesis
+from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
+from fairseq_plugins.search.onnx_backend.folder import ENCODER, Export
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources

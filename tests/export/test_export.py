@@ -16,15 +16,15 @@ from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
-from fairseq_plugins.generation.copied import find_copied
-from fairseq_plugins.generation.engine import TrainedClassifier
-from fairseq_plugins.generation.unknown import NUMBERS, to_known
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.search.onnx_backend.beam_search import Source, search
+from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
+from fairseq_plugins.search.onnx_backend.folder import DECODER, ENCODER, Export
 from fairseq_plugins.search.options import Options
-from fairseq_plugins.serving.engine import ExportedClassifier
-from fairseq_plugins.serving.folder import DECODER, ENCODER, Export
-from fairseq_plugins.serving.search import Source, search
+from fairseq_plugins.search.torch_backend.copied import find_copied
+from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
+from fairseq_plugins.search.torch_backend.unknown import NUMBERS, to_known
 from fairseq_plugins.translator import Translator
 from tests.models import test_encoder_classifier as classifiers
 from tests.models.conftest import TINY, drop_mscffn

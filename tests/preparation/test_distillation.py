@@ -24,7 +24,7 @@ from fairseq_plugins.evaluate.teachers import Teachers, Written
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.preparation import distillation, steps
 from fairseq_plugins.prepared_folder import Prepared, digests_of_words
-from fairseq_plugins.serving.text import sentences_of
+from fairseq_plugins.search.text import sentences_of
 from tests import tiny_runs
 
 LINES = 24

@@ -16,7 +16,7 @@ from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluate.translation import Translations
-from fairseq_plugins.generation import copied
+from fairseq_plugins.search.torch_backend import copied
 from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
 from fairseq_plugins.translator import Translator
 

@@ -33,9 +33,9 @@ from fairseq_plugins import cpu
 from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.search.onnx_backend.beam_search import Source, search
+from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.options import Options
-from fairseq_plugins.serving.folder import Export
-from fairseq_plugins.serving.search import Source, search
 
 from . import contenders, harness, plots
 from .harness import Report
@@ -150,7 +150,7 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[An
     model = model.to(device, harness.DTYPES[args.dtype]).eval()
     model.prepare_for_inference_(argparse.Namespace(generation=_generation_configuration(args)))
     if int8:
-        from fairseq_plugins.generation.int8 import quantize
+        from fairseq_plugins.search.torch_backend.int8 import quantize
 
         model = quantize(model)
     return task, model

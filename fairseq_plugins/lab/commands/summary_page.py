@@ -17,7 +17,7 @@ from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.lab.summary_page import section
-from fairseq_plugins.serving.text import Summary
+from fairseq_plugins.search.text import Summary
 
 
 def main(argv: Sequence[str]) -> int:

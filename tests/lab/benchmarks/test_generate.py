@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.generation import generator
 from fairseq_plugins.lab.benchmarks import generate
-from fairseq_plugins.serving.folder import Export
+from fairseq_plugins.search.onnx_backend.folder import Export
+from fairseq_plugins.search.torch_backend import generator
 from tests.lab.benchmarks.running import SIZES, measure, refused
 from tests.tape import Tape
 

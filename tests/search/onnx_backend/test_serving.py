@@ -19,14 +19,14 @@ import pytest
 from fairseq_plugins import commands, workers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
-from fairseq_plugins.generation import engine as torch_engine
-from fairseq_plugins.serving import engine
-from fairseq_plugins.serving.folder import Dictionary, Export
-from fairseq_plugins.serving.search import Hypothesis
+from fairseq_plugins.search.onnx_backend import exported_model as engine
+from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
+from fairseq_plugins.search.onnx_backend.folder import Dictionary, Export
+from fairseq_plugins.search.torch_backend import trained_model as torch_engine
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
 from fairseq_plugins.translator import Scored, Translator
-from tests.serving.conftest import sign
+from tests.search.onnx_backend.conftest import sign
 
 WITHOUT_TORCH = """
 import sys

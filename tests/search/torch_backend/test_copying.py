@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fairseq_plugins.generation.copied import find_copied
-from fairseq_plugins.generation.ensemble import BeamEnsemble
-from fairseq_plugins.generation.int8 import quantize
+from fairseq_plugins.search.torch_backend.copied import find_copied
+from fairseq_plugins.search.torch_backend.ensemble import BeamEnsemble
+from fairseq_plugins.search.torch_backend.int8 import quantize
 from tests.batches import assert_close
-from tests.generation.test_decoding import LENGTHS, assert_same_results
+from tests.search.torch_backend.test_decoding import LENGTHS, assert_same_results
 
 COPY = "--copy-attention --encoder-blocks 1,1 --decoder-layers 2".split()
 

@@ -16,7 +16,7 @@ NEVER = -np.inf
 # inputs of the graph with one row per sentence
 OF_COPIES = ("source_words", "source_places", "source_before")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
-LEAST = 1e-30  # least attention to an unknown subword, as in `generation.unknown`
+LEAST = 1e-30  # least attention to an unknown subword, as in `torch_backend.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
 Candidates = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -30,7 +30,7 @@ class Hypothesis(NamedTuple):
         score: sum of the log-probabilities over length to the power of `lenpen`.
         token_scores: log-probability of each token.
         copied: if asked for, the source position that each token copies, without the end symbol;
-            None for a generated token. See `generation.copied.find_copied`.
+            None for a generated token. See `torch_backend.copied.find_copied`.
     """
 
     tokens: list[int]
@@ -45,7 +45,7 @@ class Source(NamedTuple):
     Attributes:
         tokens: numbers in the dictionary of V tokens, including the end symbol. If the model
             copies, from V on those of subwords that the dictionary lacks: see
-            `text.number_unknown`. Hypotheses have these numbers, too.
+            `search.text.number_unknown`. Hypotheses have these numbers, too.
         max_len: the most tokens of a hypothesis, without the end symbol.
         prefix: tokens with which every hypothesis begins.
         number: index among all sentences; with `part` and the seed, it determines the random draws
@@ -472,7 +472,7 @@ class _Batch:
 class _Unknown:
     """Divides <unk> among the subwords of B sources that the dictionary of V tokens lacks.
 
-    This is `generation.unknown.UnknownSubwords` for candidates.
+    This is `torch_backend.unknown.UnknownSubwords` for candidates.
 
     Args:
         lacking: B x S, j at the j-th distinct unknown subword of a sentence, below 0 elsewhere.

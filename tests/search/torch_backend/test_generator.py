@@ -9,9 +9,9 @@ from fairseq import search, utils
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins.generation import decoding, grouped_top_k
-from fairseq_plugins.generation import generator as search_in_steps
-from fairseq_plugins.generation.generator import BeamGenerator
+from fairseq_plugins.search.torch_backend import decoding, grouped_top_k
+from fairseq_plugins.search.torch_backend import generator as search_in_steps
+from fairseq_plugins.search.torch_backend.generator import BeamGenerator
 from tests.tape import Tape
 
 LENGTHS = (5, 1, 9, 3)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from fairseq_plugins.serving import batches
-from fairseq_plugins.serving.batches import fill_batches
+from fairseq_plugins.search import batches
+from fairseq_plugins.search.batches import fill_batches
 
 
 @pytest.mark.parametrize("most", [1, 3, 1000])

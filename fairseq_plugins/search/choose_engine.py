@@ -7,8 +7,8 @@ from typing import Any
 import fairseq_plugins
 from fairseq_plugins import pretrained
 from fairseq_plugins.arguments import MOST
-from fairseq_plugins.engine import ClassEngine, Engine, Place
 from fairseq_plugins.errors import ConfigurationError, check_number
+from fairseq_plugins.search.engine import ClassEngine, Engine, Place
 from fairseq_plugins.search.options import Options
 
 
@@ -32,7 +32,7 @@ def open_engine(
         data: for checkpoints, the prepared folder; None for the one the model was trained on.
         cpu: do not use a GPU; exported models never do.
         fp16: for checkpoints, half precision, on a GPU only.
-        int8: for checkpoints, 8-bit matrix products, on a CPU only (see `generation.int8`).
+        int8: for checkpoints, 8-bit matrix products, on a CPU only (see `torch_backend.int8`).
         threads: for an exported model, its threads.
         max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
         options: the options of the search, see `Options`.
@@ -53,10 +53,10 @@ def open_engine(
     check_number("max_tokens", max_tokens, 1)
     places, exported = find_models(models, threads, of_checkpoints)
     if exported:
-        from fairseq_plugins.serving.engine import ExportedModel
+        from fairseq_plugins.search.onnx_backend.exported_model import ExportedModel
 
         return ExportedModel(places[0], threads, max_tokens, wanted)
-    from fairseq_plugins.generation.engine import TrainedModel, generation_options
+    from fairseq_plugins.search.torch_backend.trained_model import TrainedModel, generation_options
 
     generation = generation_options(wanted)
     return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
@@ -75,10 +75,10 @@ def open_classifier(
     alone = isinstance(model, (list, tuple)) and len(model) == 1  # as an ensemble of one
     (place,), exported = find_models(model if alone else [model], threads, {"data": data})
     if exported:
-        from fairseq_plugins.serving.engine import ExportedClassifier
+        from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 
         return ExportedClassifier(place, threads)
-    from fairseq_plugins.generation.engine import TrainedClassifier
+    from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 
     return TrainedClassifier.load(place, data, cpu)
 
@@ -116,7 +116,9 @@ def find_models(
     places = [pretrained.find(model, option) for model in given]
     if not places:
         raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
-    from fairseq_plugins.serving.folder import is_export  # numpy takes a tenth of a second
+    from fairseq_plugins.search.onnx_backend.folder import (
+        is_export,  # numpy takes a tenth of a second
+    )
 
     exported = next(filter(is_export, places), None)
     for place in places:

@@ -17,7 +17,10 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.engine import (
+from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
+from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.search.batches import fill_batches
+from fairseq_plugins.search.engine import (
     IN_EACH_PROCESS,
     Done,
     Input,
@@ -25,11 +28,8 @@ from fairseq_plugins.engine import (
     Place,
     refuse_pickling,
 )
-from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.search.options import FAIRSEQ_NAMES, Options
-from fairseq_plugins.serving.batches import fill_batches
-from fairseq_plugins.serving.text import Lock, Output
+from fairseq_plugins.search.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
 from fairseq_plugins.trained_models import find_checkpoint, load_models
 

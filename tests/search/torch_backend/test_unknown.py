@@ -7,10 +7,15 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-from fairseq_plugins.generation.copied import find_copied, number_copied
-from fairseq_plugins.generation.unknown import NUMBERS, UnknownSubwords, number_unknown, write
-from tests.generation.conftest import assert_same_hypotheses
+from fairseq_plugins.search.torch_backend.copied import find_copied, number_copied
+from fairseq_plugins.search.torch_backend.unknown import (
+    NUMBERS,
+    UnknownSubwords,
+    number_unknown,
+    write,
+)
 from tests.reference.copy_attention import divide_unknown, go_on
+from tests.search.torch_backend.conftest import assert_same_hypotheses
 
 COPY = "--copy-attention --encoder-blocks 1,1 --decoder-layers 2".split()
 # places of unknown subwords in each sentence, and which they are

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.engine import Done, Input, OneProcess, refuse_pickling
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
+from fairseq_plugins.search.batches import fill_batches
+from fairseq_plugins.search.engine import Done, Input, OneProcess, refuse_pickling
 from fairseq_plugins.search.options import Options
+from fairseq_plugins.search.text import Output, number_unknown, with_characters
 
-from .batches import fill_batches
+from .beam_search import Hypothesis, Source, search
 from .folder import (
     DICTIONARY,
     ENCODER,
@@ -22,8 +24,6 @@ from .folder import (
     Export,
     Folder,
 )
-from .search import Hypothesis, Source, search
-from .text import Output, number_unknown, with_characters
 
 BATCH = 32  # the most sentences in a batch
 

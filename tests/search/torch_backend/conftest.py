@@ -24,7 +24,7 @@ def build_generator():
     """build_generator(models, accelerated, **options) -> as fairseq's tasks make them."""
     from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-    from fairseq_plugins.generation import accelerate
+    from fairseq_plugins.search.torch_backend import accelerate
 
     def run(models, accelerated, print_alignment=None, **options):
         options = dict({"beam_size": 5, "max_len_b": 12}, **options)

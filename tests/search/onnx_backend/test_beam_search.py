@@ -1,4 +1,4 @@
-"""The search of `serving` finds what fairseq's finds, whatever the batch."""
+"""The search of exported models finds what fairseq's finds, whatever the batch."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis, Source, _Batch, search
 from fairseq_plugins.search.options import Options
-from fairseq_plugins.serving.search import Hypothesis, Source, _Batch, search
 
 LIMIT = 12
 

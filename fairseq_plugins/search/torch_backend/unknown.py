@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_plugins.serving.text import number_unknown as number_line
-from fairseq_plugins.serving.text import with_characters
+from fairseq_plugins.search.text import number_unknown as number_line
+from fairseq_plugins.search.text import with_characters
 
 NUMBERS = "source_numbers"  # the entry of a batch
 LEAST = 1e-30  # minimum attention to an unknown subword, to avoid 0 / 0

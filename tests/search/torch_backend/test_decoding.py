@@ -7,11 +7,11 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-from fairseq_plugins.generation import accelerate, decoding, grouped_top_k
-from fairseq_plugins.generation.ensemble import BeamEnsemble
-from fairseq_plugins.generation.grouped_top_k import GroupedBeamSearch
-from tests.generation.conftest import assert_same_hypotheses
+from fairseq_plugins.search.torch_backend import accelerate, decoding, grouped_top_k
+from fairseq_plugins.search.torch_backend.ensemble import BeamEnsemble
+from fairseq_plugins.search.torch_backend.grouped_top_k import GroupedBeamSearch
 from tests.models.conftest import TINY
+from tests.search.torch_backend.conftest import assert_same_hypotheses
 
 LENGTHS = (5, 1, 9, 3)
 TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"
@@ -311,7 +311,7 @@ def test_tasks_build_it(parse, model):
 def test_fairseq_generate_says_the_same(
     toy_data, run_train, run_generate, tiny_words, tmp_path, monkeypatch
 ):
-    import fairseq_plugins.generation as generation
+    import fairseq_plugins.search.torch_backend as generation
 
     run_train(
         *(toy_data.bin, "--arch", "transformer_ftc", *tiny_words, "--encoder-blocks", "1,1"),
