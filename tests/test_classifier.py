@@ -14,11 +14,11 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_plugins import commands, workers
-from fairseq_plugins.classifier import Classifier
+from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.classification import Labels
+from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
 from fairseq_plugins.search.torch_backend import trained_model as engine
@@ -84,10 +84,10 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
     raw = (data / "text" / "raw" / "test.source").read_text().splitlines()
     labels = [prediction.label for prediction in Classifier(trained, cpu=True).classify(raw)]
     assert (folder / "hypotheses.txt").read_text().split() == labels
-    before = (folder / "labels.log").stat().st_mtime_ns
+    before = (folder / "hypotheses.txt").stat().st_mtime_ns
     assert evaluate.main(words) == 0
     assert "kept:" in capsys.readouterr().err
-    assert (folder / "labels.log").stat().st_mtime_ns == before
+    assert (folder / "hypotheses.txt").stat().st_mtime_ns == before
     with pytest.raises(ConfigurationError, match="accuracy 100.00 is below --at-least 101"):
         evaluate.main([*words, "--at-least", "101"])
 
@@ -159,19 +159,18 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
 
 
 def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeypatch):
-    jobs, log, steps = Jobs(), tmp_path / "labels.log", []
+    jobs, steps = Jobs(), []
 
     def stopped(self, texts):
         steps.append(texts)
         jobs.stop()
-        return []
+        return [Prediction("bad", 0.5)] * 5
 
     monkeypatch.setattr(Classifier, "classify_pieces", stopped)
     monkeypatch.setattr("fairseq_plugins.evaluate.classification.AT_ONCE", 5)
     with pytest.raises(KeyboardInterrupt):
-        request = EvaluationRequest(data, trained, cpu=True)
-        Labels(data, "test").predict([trained / "checkpoint_best.pt"], log, request, jobs)
-    assert len(steps) == 1 < SIZES["test"] / 5 and not log.exists()
+        evaluation.evaluate(EvaluationRequest(data, trained, "valid", cpu=True), jobs, print)
+    assert len(steps) == 1 < SIZES["valid"] / 5 and not list(trained.rglob("valid*/hyp*"))
 
 
 @pytest.mark.parametrize("words", ["", "--init-token 0", "--max-positions 7 --init-token 2"])

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.bootstrap import SAMPLES
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.train import recipes
@@ -133,11 +132,11 @@ def main(argv: Sequence[str]) -> int:
                 "models of one task and direction"
             )
     system = evaluate(request, jobs, _say, opened)
-    lines = [*system.test.examples(system.text, args.examples), *system.lines()]
+    lines = [*system.test.examples(system.output, args.examples), *system.lines()]
     try:
         if args.compare is not None:
             baseline = evaluate(other, jobs, _say, against)
-            found = system.test.compare(system.text, baseline.text, SAMPLES)
+            found = system.test.compare(system.output, baseline.output)
             name = f"against-{_name(args.compare, args.run)}.json"
             result = {"data": str(args.data), "baseline": baseline.name, "scores": found}
             write_json(system.folder / name, result)

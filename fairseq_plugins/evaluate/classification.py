@@ -1,9 +1,9 @@
 """Accuracy and macro F1 of labels."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,28 +11,28 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, paired
-from fairseq_plugins.evaluate.test_sets import Predicted, check_files
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, Metric, means
+from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
 
 ENDS = ("idx", "bin")
-METRICS = ("accuracy", "macro F1")
 AT_ONCE = 500  # texts in memory
 
 
-class Labels(Predicted):
-    """The texts and labels of a split, with the functions that `evaluate` needs.
+class Labels(TestSet):
+    """The texts and labels of a split. An output is a list of predictions.
 
     Args:
-        data: a folder that prepare-classification wrote.
+        data: a folder of prepare-classification, or one that fairseq's sentence_prediction reads.
         split: test, valid or train.
 
     Raises:
         ConfigurationError: the folder lacks the split.
     """
+
+    unit = " texts"
 
     def __init__(self, data: Path, split: str):
         self.data, self.split = data, split
@@ -43,125 +43,65 @@ class Labels(Predicted):
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
-        """``label <TAB> probability`` for each text, by a checkpoint or the folder of an export."""
-        if is_export(checkpoint):
-            classifier = Classifier(checkpoint, threads=torch.get_num_threads())
+    def predict(
+        self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress
+    ) -> list[Prediction]:
+        """See `TestSet.predict`; texts are the binarised ones, which may have no raw text."""
+        if is_export(models[0]):
+            classifier = Classifier(models[0], threads=torch.get_num_threads())
         else:
-            classifier = Classifier(checkpoint, self.data, cpu)
+            classifier = Classifier(models[0], self.data, cpu)
         folder = self.data / "input0"
         words = Dictionary(folder / "dict.txt").words
         tokens = data_utils.load_indexed_dataset(str(folder / self.split))
         texts = ([words[number] for number in text[:-1].tolist()] for text in tokens)
+        found: list[Prediction] = []
         for some in iter(lambda: list(itertools.islice(texts, AT_ONCE)), []):
-            found = classifier.classify_pieces(some)
-            yield [f"{label}\t{probability:.6f}" for label, probability in found]
+            found += classifier.classify_pieces(some)
+            progress(len(some))
+        return found
 
-    def read(self, log: Path) -> list[Prediction]:
-        """Read the file that `predict` wrote.
+    def write(self, output: list[Prediction], folder: Path) -> None:
+        """Write the labels to hypotheses.txt, and their probabilities to probabilities.txt."""
+        write_lines(folder / "hypotheses.txt", (label for label, _ in output))
+        write_lines(folder / "probabilities.txt", (f"{number:.6f}" for _, number in output))
 
-        Raises:
-            ConfigurationError: predictions are missing.
-        """
-        lines = [line.split("\t") for line in read_lines(log)]
-        if len(lines) != self.total:
-            raise ConfigurationError(
-                f"{log} has {len(lines)} of {self.total} labels: a score needs all"
-            )
-        return [Prediction(label, float(probability)) for label, probability in lines]
+    def read(self, folder: Path) -> list[Prediction]:
+        """See `TestSet.read`."""
+        probabilities = map(float, read_lines(folder / "probabilities.txt"))
+        return list(map(Prediction, read_lines(folder / "hypotheses.txt"), probabilities))
 
-    def write(self, found: list[Prediction], folder: Path) -> None:
-        """Write the labels to hypotheses.txt, one per line."""
-        write_lines(folder / "hypotheses.txt", (prediction.label for prediction in found))
-
-    def columns(self, found: list[Prediction]) -> dict[str, Sequence[str]]:
-        labels = [f"{label} ({probability:.3f})" for label, probability in found]
+    def columns(self, output: list[Prediction]) -> dict[str, Sequence[str]]:
+        """See `TestSet.columns`."""
+        labels = [f"{label} ({probability:.3f})" for label, probability in output]
         texts = list(read_lines(self._sources))
         return {"text": texts, "reference": self.references, "label": labels}
 
-    def score(self, found: list[Prediction]) -> dict[str, dict[str, Any]]:
-        """Accuracy and macro F1 in percent, with 95 % bootstrap intervals and signatures."""
-        cells = count_cells(self.references, [prediction.label for prediction in found])
-        samples = resample(cells, SAMPLES)
-        scores = {}
-        for name, measure in zip(METRICS, (accuracy, macro_f1)):
-            scores[name] = {
-                "score": float(measure(cells)),
-                "interval": interval(measure(samples)).tolist(),
-                "signature": f"classes:{cells.classes}|bs:{SAMPLES}|seed:{SEED}",
-            }
-        return scores
+    def metrics(self, *outputs: list[Prediction]) -> list[Metric]:
+        """Accuracy and macro F1 in percent."""
+        names = sorted({*self.references, *(label for output in outputs for label, _ in output)})
+        numbers = {name: number for number, name in enumerate(names)}
+        classes = np.eye(len(names))
+        expected = classes[[numbers[label] for label in self.references]]
 
-    def compare(
-        self, ours: list[Prediction], baseline: list[Prediction], samples: int
-    ) -> dict[str, Any]:
-        """Compare two systems by each score (see `bootstrap.paired`)."""
-        sides = [[prediction.label for prediction in side] for side in (ours, baseline)]
-        cells = count_cells(self.references, *sides)
-        drawn = resample(cells, samples)
-        signature = f"classes:{cells.classes}|bs:{samples}|seed:{SEED}"
-        return {
-            name: paired(
-                (float(measure(cells, 1)), float(measure(cells, 2))),
-                (measure(drawn, 1), measure(drawn, 2)),
-                signature,
-            )
-            for name, measure in zip(METRICS, (accuracy, macro_f1))
-        }
+        def right(output: list[Prediction]) -> np.ndarray:
+            found = [label == other for (label, _), other in zip(output, self.references)]
+            return np.array(found, dtype=float)[:, None]
+
+        def of_classes(output: list[Prediction]) -> np.ndarray:
+            found = classes[[numbers[label] for label, _ in output]]
+            return np.concatenate([2 * found * expected, found + expected], axis=1)
+
+        signature = f"classes:{len(names)}|bs:{SAMPLES}|seed:{SEED}"
+        accuracy = means(["accuracy"], right, outputs, signature)
+        return [*accuracy, Metric("macro F1", of_classes, macro_f1, signature)]
 
 
-class Cells(NamedTuple):
-    """The label combinations that occur, and their counts: K cells, one or more samples.
+def macro_f1(sums: np.ndarray) -> float:
+    """Macro F1 in percent, of 2 TP and of 2 TP + FP + FN of each class.
 
-    Attributes:
-        labels: int64, K x sides: the indices of the reference's label and of each system's.
-        counts: int64, ... x K: how many texts have this combination.
-        classes: the number of labels.
+    The mean of ``2 TP / (2 TP + FP + FN)`` is over the classes that occur in the references or in
+    the predictions.
     """
-
-    labels: np.ndarray
-    counts: np.ndarray
-    classes: int
-
-
-def count_cells(*sides: Sequence[str]) -> Cells:
-    """Count the texts with each combination of labels.
-
-    Args:
-        sides: the references, then the labels of one or two systems.
-    """
-    names = sorted({label for side in sides for label in side})
-    index = {name: number for number, name in enumerate(names)}
-    numbers = np.array([[index[label] for label in side] for side in sides], dtype=np.int64)
-    labels, counts = np.unique(numbers.T, axis=0, return_counts=True)
-    return Cells(labels, counts, len(names))
-
-
-def resample(cells: Cells, samples: int) -> Cells:
-    """Draw bootstrap samples, each of as many texts, with replacement: counts are samples x K."""
-    total = int(cells.counts.sum())
-    drawn = np.random.RandomState(SEED).multinomial(total, cells.counts / total, size=samples)
-    return cells._replace(counts=drawn)
-
-
-def accuracy(cells: Cells, system: int = 1) -> np.ndarray:
-    """Accuracy of a system in percent, for each sample: ... x K -> ..."""
-    right = cells.labels[:, 0] == cells.labels[:, system]
-    return 100 * cells.counts[..., right].sum(axis=-1) / cells.counts.sum(axis=-1)
-
-
-def macro_f1(cells: Cells, system: int = 1) -> np.ndarray:
-    """Macro F1 of a system in percent, for each sample: ... x K -> ...
-
-    F1 of a class is ``2 TP / (2 TP + FP + FN)``. The mean is over the classes that occur in the
-    references or in the predictions.
-    """
-    right = np.zeros([*cells.counts.shape[:-1], cells.classes], dtype=np.int64)
-    either = np.zeros_like(right)  # 2 TP + FP + FN
-    for cell, (reference, label) in enumerate(cells.labels[:, [0, system]]):
-        count = cells.counts[..., cell]
-        either[..., reference] += count
-        either[..., label] += count
-        if reference == label:
-            right[..., label] += count
-    return 100 * (2 * right / np.maximum(either, 1)).sum(axis=-1) / (either > 0).sum(axis=-1)
+    right, either = np.split(sums, 2)
+    return float(100 * (right / np.maximum(either, 1)).sum() / (either > 0).sum())

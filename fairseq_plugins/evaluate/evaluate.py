@@ -4,22 +4,32 @@ Results are stored in RUN/evaluation, one folder per choice of checkpoints and o
 reused until checkpoints or data change.
 """
 
+import argparse
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.classification import Labels
-from fairseq_plugins.evaluate.hypotheses import load_export
-from fairseq_plugins.evaluate.request import EvaluationRequest, check, choose, parse_generation
+from fairseq_plugins.evaluate.request import (
+    EvaluationRequest,
+    check,
+    choose,
+    open_with,
+    parse_generation,
+)
 from fairseq_plugins.evaluate.summarization import Summaries
+from fairseq_plugins.evaluate.test_sets import TestSet
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
+from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,
     DICTIONARY,
@@ -30,9 +40,7 @@ from fairseq_plugins.search.onnx_backend.folder import (
 from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.trained_models import Training, check_same_text, training_of
 
-# in a folder's inputs.json (not in earlier releases):
-OUTPUT = "output"  # the digest of the generated output
-TEXT = "text"  # the source text of the output
+INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digests
 # the test sets of tasks; all others translate. The laboratory adds its own
 TEST_SETS: dict[str, Any] = {
     "summarization": Summaries,
@@ -46,8 +54,8 @@ class System(NamedTuple):
 
     name: str
     folder: Path
-    test: Any  # Translations, Summaries or Labels
-    text: Any
+    test: TestSet
+    output: Any
     scores: dict[str, dict[str, Any]]
 
     def lines(self) -> list[str]:
@@ -58,14 +66,15 @@ class System(NamedTuple):
             if "interval" in result:
                 score += " [{:.2f}, {:.2f}]".format(*result["interval"])
             found.append(f"  {name} = {score}  {result['signature']}")
-        return found + [f"  {note}" for note in getattr(self.test, "notes", [])]
+        return found + [f"  {note}" for note in self.test.notes]
 
 
 class Opened(NamedTuple):
-    """What a request names: the checkpoints of each model, and the test set."""
+    """What a request names: the checkpoints of each model, the test set, and how to search."""
 
     chosen: list[list[Path]]
-    test: Any  # Translations, Summaries or Labels
+    test: TestSet
+    given: Any  # options of fairseq-generate; None for models that do not generate
 
 
 def open_request(request: EvaluationRequest) -> Opened:
@@ -76,61 +85,50 @@ def open_request(request: EvaluationRequest) -> Opened:
     """
     check(request)
     chosen = [choose(member) for member in request.members]
-    return Opened(chosen, _test_set(request, chosen))
+    return Opened(chosen, *_test_set(request, chosen))
 
 
 def evaluate(
     request: EvaluationRequest, jobs: Jobs, say: Callable[[str], None], opened: Opened | None = None
 ) -> System:
-    """Generate with a model and score its output; reuse the output of an earlier run if valid.
+    """Score the output of a model; reuse the output of an earlier run if nothing has changed.
 
     Args:
         request: the model, the test set and the options.
-        jobs: runs the generation; a classifier runs in this process and ends with the jobs.
+        jobs: the model runs on their GPU, and ends when they are stopped.
         say: called with each line of progress.
         opened: what `open_request` found, if it was called before.
 
     Raises:
         ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
             the same folder.
-        JobFailed: the generation failed.
     """
-    chosen, test = opened or open_request(request)
+    chosen, test, given = opened or open_request(request)
     run, members = request.run, request.members
     generation = request.generation if test.generates else []
     folder = run / "evaluation" / request.folder_name(test.generates)
     for path in (*(member.run / "evaluation" for member in members), folder):
         check_no_link(path)
-    with alone_in(run / "evaluation", "evaluation") as lock:
+    with alone_in(run / "evaluation", "evaluation"):
         folder.mkdir(exist_ok=True)
-        log, done = folder / test.log_name, folder / "inputs.json"
         inputs = {
             "checkpoints": _identity([path for each in chosen for path in each]),
             "data": _identity(test.files),
             "options": generation,
         }
-        before = read_json(done) or {}
-        output = before.pop(OUTPUT, None)
-        if TEXT in before:
-            inputs[TEXT] = _identity(test.text_files)
-        text = _kept(test, log, output, say) if before == inputs else None
-        if text is None:
-            done.unlink(missing_ok=True)  # first: the rest belongs to it
-            for pattern in ("against-*.json", "scores.json", "hypotheses.*", "references.txt"):
-                for path in folder.glob(pattern):
-                    path.unlink()
+        output = _kept(test, folder, inputs, say)
+        if output is None:
+            for path in folder.iterdir():
+                path.unlink()
             with contextlib.ExitStack() as stack:  # lock the averages while they are used
                 for member in members[1:]:
                     stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
-                checkpoints = [
-                    checkpoint_of(member, each, say) for member, each in zip(members, chosen)
-                ]
-                test.predict(checkpoints, log, request, jobs, lock)
-            text = test.read(log)  # raises an error if output is missing
-            made_of = {TEXT: _identity(test.text_files), OUTPUT: digest(log)}
-            write_json(done, {**inputs, **made_of})
-        test.write(text, folder)
-        scores = test.score(text)
+                models = [checkpoint_of(member, each, say) for member, each in zip(members, chosen)]
+                output = _predict(test, models, given, request, jobs)
+            test.check_total(output[0] if isinstance(output, tuple) else output)
+            test.write(output, folder)
+            write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})
+        scores = test.score(output)
         write_json(
             folder / "scores.json",
             {
@@ -148,11 +146,36 @@ def evaluate(
             },
         )
     name = " + ".join(str(member.run) for member in members)
-    return System(name, folder, test, text, scores)
+    return System(name, folder, test, output, scores)
 
 
-def _test_set(request: EvaluationRequest, chosen: Sequence[list[Path]]) -> Any:
-    """The test set for the task of the models.
+def _predict(
+    test: TestSet, models: list[Path], given: Any, request: EvaluationRequest, jobs: Jobs
+) -> Any:
+    """The output for a test set, with a bar."""
+    before = torch.get_num_threads()
+    bar = progress_bar(description=request.split, total=test.total, unit=test.unit)
+    with jobs.here() as check_stop, bar:
+
+        def progress(count: int) -> None:
+            check_stop()
+            bar.update(count)
+
+        if request.threads is not None:
+            torch.set_num_threads(request.threads)
+        try:
+            output = test.predict(models, given, request.cpu, progress)
+        finally:
+            if request.threads is not None:
+                torch.set_num_threads(before)
+        bar.update(test.total - bar.n)  # texts without words
+    return output
+
+
+def _test_set(
+    request: EvaluationRequest, chosen: Sequence[list[Path]]
+) -> tuple[TestSet, argparse.Namespace | None]:
+    """The test set for the task of the models, and how they search.
 
     Args:
         request: the model, the test set and the options.
@@ -177,7 +200,7 @@ def _test_set(request: EvaluationRequest, chosen: Sequence[list[Path]]) -> Any:
                 "options after -- are for generation: remove them"
             )
         check_same_text(names, trainings, prepared)
-        return kind(request.data, request.split)
+        return kind(request.data, request.split), None
     if prepared.task not in ("translation", "summarization"):
         raise ConfigurationError(
             f"evaluate does not test --task {task} on {request.data}, which was prepared for "
@@ -187,12 +210,12 @@ def _test_set(request: EvaluationRequest, chosen: Sequence[list[Path]]) -> Any:
     source, target = check_same_text(names, trainings, prepared) or prepared.languages
     prepared.processing.check_languages(source, target, request.data)
     test = kind(prepared, request.split, target)
-    test.languages, test.unicode = (source, target), request.unicode
-    given = parse_generation([*test.words, *request.generation])
+    test.unicode = request.unicode
+    of_task = ["--task", task] if kind.has_rouge else []
+    given = parse_generation([*of_task, *request.generation])
     if is_export(request.run):
-        given.path = str(request.run)
-        load_export(given)  # refuses options that no export, or not this one, takes
-    return test
+        open_with(given, [request.run], request.data, request.cpu)  # refuses what it does not take
+    return test, given
 
 
 def _check_ensemble(members: Sequence[EvaluationRequest], tasks: Sequence[str]) -> None:
@@ -234,19 +257,22 @@ def test_set_of(task: str) -> Any:
     return TEST_SETS.get(task, Translations)
 
 
-def _kept(test: Any, log: Path, output: str | None, say: Callable[[str], None]) -> Any:
-    """The output of an earlier run (with this digest, if given); None if missing or damaged."""
-    if not log.is_file():
+def _kept(test: TestSet, folder: Path, inputs: Any, say: Callable[[str], None]) -> Any:
+    """The output of an earlier run with these inputs; None if missing or damaged."""
+    stored = read_json(folder / INPUTS) or {}
+    written = stored.pop(OUTPUT, None)
+    if stored != inputs:
         return None
-    try:
-        if output not in (None, digest(log)):
-            raise ConfigurationError("it has changed since it was written")
-        text = test.read(log)
-    except ValueError as error:  # a ConfigurationError, or from a malformed line
-        say(f"{log} is damaged, so it is made again: {error}")
+    if written != _digests(folder):
+        say(f"the output in {folder} has changed since it was written, so it is made again")
         return None
-    say(f"kept: {log.parent}")
-    return text
+    say(f"kept: {folder}")
+    return test.read(folder)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The digests of the files of an output."""
+    return {path.name: digest(path) for path in sorted(folder.glob("*.t*"))}
 
 
 def _identity(paths: Sequence[Path]) -> list[list[Any]]:

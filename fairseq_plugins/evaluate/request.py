@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.evaluate import averages
+from fairseq_plugins.search.choose_engine import open_engine
+from fairseq_plugins.search.engine import Engine
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
+from fairseq_plugins.search.torch_backend.trained_model import (
+    TrainedModel,
+    only_for_checkpoints,
+    search_options,
+)
 from fairseq_plugins.train import recipes, settings
 
 OWN_OPTIONS = (
@@ -36,6 +45,8 @@ REFUSED = {  # options of fairseq-generate, and why they are refused
 # options of fairseq's tasks that this command sets or does anyway
 OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
 DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
+OF_CHECKPOINTS = ("fp16", "model_overrides", "batch_size")  # besides options of the search
+LENGTHS = ("--max-len-a", "--max-len-b")
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
@@ -170,7 +181,7 @@ def check_beam(words: Sequence[str]) -> None:
 
 
 def parse_generation(words: Sequence[str]) -> argparse.Namespace:
-    """The options of generation, as fairseq-generate parses them.
+    """The options of generation, as fairseq-generate parses them; `limited` if they limit lengths.
 
     Raises:
         ConfigurationError: fairseq-generate does not take an option, or it changes the task, which
@@ -178,6 +189,7 @@ def parse_generation(words: Sequence[str]) -> argparse.Namespace:
     """
     place = ["DATA", "--path", "RUN"]
     given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    given.limited = any(word in LENGTHS for word in apart(words))
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
     of_training = options_of.keys() - OF_THE_TASK
     for word in apart(words):
@@ -193,6 +205,28 @@ def generation_parser() -> argparse.ArgumentParser:
     parser = options.get_generation_parser()
     parser.add_argument("--arch", "-a", default="wav2vec2")  # as fairseq-generate adds it
     return parser
+
+
+def open_with(given: argparse.Namespace, models: Sequence[Path], data: Path, cpu: bool) -> Engine:
+    """Load checkpoints, or the folder of an export, with options of fairseq-generate.
+
+    Raises:
+        ConfigurationError: an option is not for such a model.
+    """
+    if not is_export(models[0]):
+        return TrainedModel(
+            models, data, cpu, given.fp16, given, given.max_tokens, seed=given.seed,
+            max_sentences=given.batch_size, overrides=read_literal(given.model_overrides),
+            word_by_word=False,
+        )  # fmt: skip
+    search, unset = dict(vars(search_options(given))), generation_parser()
+    for name in OF_CHECKPOINTS:
+        if getattr(given, name) != unset.get_default(name):
+            raise ConfigurationError(only_for_checkpoints(name))
+    return open_engine(
+        models[0], max_tokens=given.max_tokens or 4000,
+        threads=torch.get_num_threads(), **search,
+    )  # fmt: skip
 
 
 def choose(request: EvaluationRequest) -> list[Path]:

@@ -1,142 +1,116 @@
-"""What test sets share: one class for models that write text, one for all others.
+"""Test sets: the texts of a split, what a model writes for them, and the scores of that."""
 
-A test set decides how a model is tested. `evaluate` opens the one for the task of the model, and
-calls `predict` for the output, `read` to check it, `write`, `score` and, for two models, `compare`.
-"""
-
-import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import PART, written_whole
+from fairseq_plugins.evaluate import bootstrap
+from fairseq_plugins.evaluate.bootstrap import Metric
+from fairseq_plugins.evaluate.request import open_with
 from fairseq_plugins.prepared_folder import Prepared, dictionaries
-from fairseq_plugins.progress import progress_bar
-from fairseq_plugins.train.jobs import JobFailed, Jobs, failure_in
 
-GENERATED = "generated "  # prefix of a progress line of `hypotheses`; the number of texts follows
+Progress = Callable[[int], Any]  # called with the number of texts of each finished batch
 
 
 class TestSet:
-    """What all test sets have.
+    """What all test sets have. An output is what `predict` returns: one item per text, in order.
 
     Attributes:
         total: the number of texts.
+        files: the files that the output and its scores depend on.
+        references: what the output is scored against.
+        notes: remarks about the scores.
+        generates: whether models write texts, with the options of fairseq-generate.
         has_rouge: whether its scores are ROUGE, of words of any script on request.
     """
 
     total: int
+    files: Sequence[Path]
+    references: Any
+    notes: Sequence[str] = ()
+    generates = False
     has_rouge = False
+    unit = " sentences"
 
-    def columns(self, found: Any) -> dict[str, Sequence[str]]:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Any:
+        """The output of checkpoints, or of the folder of an export.
+
+        Args:
+            models: several are an ensemble.
+            given: options of fairseq-generate, as `request.parse_generation` returns them; None
+                for models that do not generate.
+            cpu: do not use a GPU.
+            progress: see `Progress`.
+        """
+        raise NotImplementedError
+
+    def write(self, output: Any, folder: Path) -> None:
+        """Write the output to files, of which hypotheses.txt has a line per text."""
+        raise NotImplementedError
+
+    def read(self, folder: Path) -> Any:
+        """The output that `write` wrote.
+
+        Raises:
+            ValueError: it is not whole.
+        """
+        raise NotImplementedError
+
+    def metrics(self, *outputs: Any) -> list[Metric]:
+        """The scores of these outputs."""
+        raise NotImplementedError
+
+    def columns(self, output: Any) -> dict[str, Sequence[str]]:
         """What belongs to each text, by its name, such as its reference and the output."""
         raise NotImplementedError
 
-    def examples(self, found: Any, count: int) -> Iterator[str]:
+    def score(self, output: Any) -> dict[str, dict[str, Any]]:
+        """See `bootstrap.scores`."""
+        return bootstrap.scores(self.metrics(output), output)
+
+    def compare(self, ours: Any, baseline: Any) -> dict[str, dict[str, Any]]:
+        """See `bootstrap.compare`."""
+        return bootstrap.compare(self.metrics(ours, baseline), ours, baseline)
+
+    def check_total(self, found: Sequence[Any], where: str = "the output") -> None:
+        """Raise a ConfigurationError unless there is one item per text."""
+        if len(found) != self.total:
+            raise ConfigurationError(
+                f"{where} has {len(found)} of {self.total} texts: a score needs all"
+            )
+
+    def examples(self, output: Any, count: int) -> Iterator[str]:
         """Yield up to `count` texts, evenly spaced, each with its columns below each other."""
-        columns, count = self.columns(found), min(count, self.total)
+        columns, count = self.columns(output), min(count, self.total)
         width = max(map(len, columns)) + 1
         for number in (self.total * place // count for place in range(count)):
             lines = [f"  {name:{width}}{column[number]}" for name, column in columns.items()]
             yield "\n".join(lines) + "\n"
 
 
-class Generated(TestSet):
-    """A test set of texts that models write, with the options of fairseq-generate.
+class Written(TestSet):
+    """A test set of texts that models write.
 
     Attributes:
-        words: options of fairseq-generate that the test set needs.
-        languages: the languages to read and to write.
+        kind: the class of such models, Translator or Summarizer.
+        data: the prepared folder.
     """
 
     generates = True
-    log_name = "generate.log"
-    split: str
-    words: Sequence[str] = ()
-    languages: tuple[str, str]
+    kind: Any
+    data: Path
 
-    def predict(
-        self, checkpoints: Sequence[Path], log: Path, request: Any, jobs: Jobs, lock: Any = None
-    ) -> None:
-        """Run `evaluation.hypotheses` as a job, with its output in `log`."""
-        command = [sys.executable, "-m", "fairseq_plugins.evaluate.hypotheses", str(request.data)]
-        command += ["--path", os.pathsep.join(map(str, checkpoints)), *self.words]
-        command += ["--source-lang", self.languages[0], "--target-lang", self.languages[1]]
-        command += ["--gen-subset", request.split, "--no-progress-bar", *request.generation]
-        if request.cpu or not torch.cuda.is_available():
-            command += ["--cpu"]
-        part = log.with_name(log.name + PART)
-        part.unlink(missing_ok=True)
-        with progress_bar(description=request.split, total=self.total, unit=" sentences") as bar:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Any:
+        """See `TestSet.predict`."""
+        model = self.kind(open_with(given, models, self.data, cpu), progress=progress)
+        if given.limited:
+            model.max_length = lambda length: int(given.max_len_a * length + given.max_len_b)
+        return self.written(model)
 
-            def count(line: str) -> None:
-                if line.startswith(GENERATED):
-                    bar.update(int(line[len(GENERATED) :]))
-
-            status = jobs.run(command, part, count, lock, request.threads)
-            bar.update(self.total - bar.n)  # texts without words
-        if status != 0:
-            raise JobFailed(f"generation failed: {failure_in(part, status)}; its log is {part}")
-        os.replace(part, log)
-
-
-class Predicted(TestSet):
-    """A test set of what models predict in this process.
-
-    Attributes:
-        unit: what they are, for the progress bar.
-    """
-
-    generates = False
-    log_name = "labels.log"
-    unit = " texts"
-    split: str
-    text_files: Sequence[Path] = ()  # predictions are of binarised text
-
-    def predict(
-        self, checkpoints: Sequence[Path], log: Path, request: Any, jobs: Jobs, lock: Any = None
-    ) -> None:
-        """Write a line per text to `log`, on the GPU of `jobs`; stops when `jobs` stop."""
-        if request.threads is not None:
-            torch.set_num_threads(request.threads)
-        bar = progress_bar(description=self.split, total=self.total, unit=self.unit)
-        with jobs.here() as check, written_whole(log) as file, bar:
-            for lines in self.lines(checkpoints[0], request.cpu):
-                check()
-                file.writelines(line + "\n" for line in lines)
-                bar.update(len(lines))
-
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
-        """The output for the texts in their order, some at a time."""
+    def written(self, model: Any) -> Any:
+        """The output of a Translator or Summarizer."""
         raise NotImplementedError
-
-
-def read_output(log: Path, total: int) -> list[str]:
-    """Hypotheses of `hypotheses` (in earlier releases fairseq-generate), in the test set's order.
-
-    Each sentence has a line ``D-<number> <TAB> score <TAB> text``; fairseq-generate writes the
-    longest sentences first. With --nbest a sentence has several lines, the best one first.
-
-    Args:
-        log: the output.
-        total: the number of sentences.
-
-    Raises:
-        ConfigurationError: sentences are missing.
-    """
-    found: dict[int, str] = {}
-    with open(log, encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            if line.startswith("D-"):
-                number, _, text = line[2:].rstrip("\n").split("\t", 2)
-                found.setdefault(int(number), text)
-    if sorted(found) != list(range(total)):
-        raise ConfigurationError(f"{log} has {len(found)} of {total} sentences: a score needs all")
-    return [found[number] for number in range(total)]
 
 
 def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterable[Path]) -> None:
@@ -160,7 +134,7 @@ def check_files(option: str, files: Iterable[Path], data: Path, indices: Iterabl
 def files_of_pair(
     prepared: Prepared, split: str, text: Sequence[Path], option: str | None = None
 ) -> list[Path]:
-    """The dictionaries and the binary data of a split with two sides.
+    """The dictionaries, the binary data and the text of a split with two sides.
 
     Args:
         prepared: the prepared folder.
@@ -173,6 +147,7 @@ def files_of_pair(
     """
     data, pair = prepared.folder, "-".join(prepared.languages)
     sides = [f"{split}.{pair}.{language}" for language in prepared.languages]
-    files = [*dictionaries(data), *(data / f"{side}.{x}" for side in sides for x in ("bin", "idx"))]
-    check_files(option or f"--split {split}", [*files, *text], data, data.glob("*.*-*.*.idx"))
+    binary = [data / f"{side}.{end}" for side in sides for end in ("bin", "idx")]
+    files = [*dictionaries(data), *binary, *text]
+    check_files(option or f"--split {split}", files, data, data.glob("*.*-*.*.idx"))
     return files

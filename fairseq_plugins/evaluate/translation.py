@@ -1,6 +1,7 @@
 """BLEU and chrF of translations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +11,14 @@ from sacrebleu.metrics import BLEU, CHRF
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
-from fairseq_plugins.evaluate.bootstrap import SEED, paired
-from fairseq_plugins.evaluate.test_sets import Generated, files_of_pair, read_output
+from fairseq_plugins.evaluate.bootstrap import Metric
+from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.translator import Translator
 
 NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: skipped"
 # languages without spaces for which sacreBLEU has no tokeniser: characters are compared
@@ -59,7 +61,7 @@ class Text(NamedTuple):
     plain: list[str]  # for BLEU and chrF
 
 
-class Translations(Generated):
+class Translations(Written):
     """The references of a split, and the conversion of subwords to text for scoring.
 
     If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
@@ -77,6 +79,8 @@ class Translations(Generated):
             language, or the tokeniser for the language is not installed.
     """
 
+    kind = Translator
+
     def __init__(
         self,
         data: Path | Prepared,
@@ -91,12 +95,10 @@ class Translations(Generated):
             raise ConfigurationError(
                 f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
             )
-        self.split, self.lowercase = split, settings.lowercase
+        self.data, self.lowercase = data, settings.lowercase
         raw = data / RAW / f"{split}.{target}"
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
-        self.text_files = [self._source]
-        text = [raw, self._source]
-        self.files = [*files_of_pair(prepared, split, text, option), raw]
+        self.files = files_of_pair(prepared, split, [raw, self._source], option)
         self._subwords = prepared.subwords
         self._encode = prepared.processor(languages[languages[0] == target], target).encode
         self.language = target
@@ -111,7 +113,7 @@ class Translations(Generated):
         self.references = Text(tokens, plain)
         self.total = len(plain)
         self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
-        self.metrics()  # fail before the test set is translated
+        self.sacrebleu()  # fail before the test set is translated
 
     @property
     def blank(self) -> list[bool]:
@@ -132,7 +134,7 @@ class Translations(Generated):
     def _tokens(self, line: str) -> str:
         return self._moses.tokenise(line) if self._untokenised else line
 
-    def metrics(self) -> dict[str, Any]:
+    def sacrebleu(self) -> dict[str, Any]:
         """sacreBLEU metrics by name. Tokenised BLEU is not smoothed, as in multi-bleu.perl."""
         found: dict[str, Any] = {}
         if not self.notes:
@@ -143,64 +145,48 @@ class Translations(Generated):
         found["chrF2"] = CHRF(lowercase=self.lowercase)
         return found
 
-    def read(self, log: Path) -> Text:
-        """Translations from the output of `evaluation.hypotheses`.
-
-        Raises:
-            ConfigurationError: sentences are missing.
-        """
-        found = read_output(log, self.total)
-        for number, blank in enumerate(self.blank):
-            if blank:  # earlier releases also translated such lines
-                found[number] = ""
-        return self.text(found)
-
-    def write(self, text: Text, folder: Path) -> None:
-        """Write hypotheses.tokens and hypotheses.txt, one translation per line."""
-        write_lines(folder / "hypotheses.tokens", text.tokens)
-        write_lines(folder / "hypotheses.txt", text.plain)
-
-    def columns(self, found: Text) -> dict[str, Sequence[str]]:
-        sources, references = list(read_lines(self._source)), self.references.plain
-        return {"source": sources, "reference": references, "translation": found.plain}
+    def metrics(self, *outputs: Text) -> list[Metric]:
+        """See `TestSet.metrics`."""
+        return [
+            of_sacrebleu(name, metric, partial(self.side, metric=name), self.references)
+            for name, metric in self.sacrebleu().items()
+        ]
 
     @staticmethod
     def side(text: Text, metric: str) -> list[str]:
         """The form of the text that a metric needs: tokens or plain text."""
         return text.tokens if metric == TOKENISED_BLEU else text.plain
 
-    def score(self, text: Text) -> dict[str, dict[str, Any]]:
-        """Score and signature of each metric."""
-        scores = {}
-        for name, metric in self.metrics().items():
-            result = metric.corpus_score(self.side(text, name), [self.side(self.references, name)])
-            signature = str(metric.get_signature())
-            scores[name] = {"score": result.score, "signature": signature}
-        return scores
+    def written(self, model: Translator) -> Text:
+        """See `Written.written`."""
+        return self.text(model.pieces(read_lines(self._source)))
 
-    def compare(self, ours: Text, baseline: Text, samples: int) -> dict[str, Any]:
-        """Compare two systems by each score (see `bootstrap.paired`)."""
-        found: dict[str, Any] = {}
-        for name, metric in self.metrics().items():
-            references = [self.side(self.references, name)]
-            sides = [self.side(text, name) for text in (ours, baseline)]
-            seen = [metric.corpus_score(lines, references).score for lines in sides]
-            drawn = [resampled(metric, lines, references, samples) for lines in sides]
-            signature = metric.get_signature()
-            signature.update("bs", samples)
-            signature.update("seed", SEED)
-            found[name] = paired((seen[0], seen[1]), (drawn[0], drawn[1]), str(signature))
-        return found
+    def write(self, output: Text, folder: Path) -> None:
+        """Write hypotheses.tokens and hypotheses.txt, one translation per line."""
+        write_lines(folder / "hypotheses.tokens", output.tokens)
+        write_lines(folder / "hypotheses.txt", output.plain)
+
+    def read(self, folder: Path) -> Text:
+        """See `TestSet.read`."""
+        return Text(*(list(read_lines(folder / f"hypotheses.{x}")) for x in ("tokens", "txt")))
+
+    def columns(self, output: Text) -> dict[str, Sequence[str]]:
+        """See `TestSet.columns`."""
+        sources, references = list(read_lines(self._source)), self.references.plain
+        return {"source": sources, "reference": references, "translation": output.plain}
 
 
-def resampled(
-    metric: Any, lines: Sequence[str], references: Sequence[Sequence[str]], samples: int
-) -> np.ndarray:
-    """A score of sacreBLEU on samples of a test set, drawn with replacement and by a fixed seed.
+def of_sacrebleu(
+    name: str, metric: Any, side: Callable[[Text], list[str]], references: Text
+) -> Metric:
+    """A metric of sacreBLEU on one form of the text."""
+    lines = side(references)
+    metric.corpus_score(lines[:1], [lines[:1]])  # now its signature tells the number of references
 
-    Each sample has as many sentences as the test set; the same for every system.
-    """
-    counts = np.array(metric._extract_corpus_statistics(lines, references), dtype=np.float64)
-    draw = np.random.default_rng(SEED).integers
-    sums = (counts[draw(len(counts), size=len(counts))].sum(axis=0) for _ in range(samples))
-    return np.array([metric._compute_score_from_stats(each).score for each in sums])
+    def statistics(output: Text) -> np.ndarray:
+        return np.array(metric._extract_corpus_statistics(side(output), [lines]), dtype=float)
+
+    def score(sums: np.ndarray) -> float:
+        return metric._compute_score_from_stats(sums).score
+
+    return Metric(name, statistics, score, str(metric.get_signature()), has_interval=False)

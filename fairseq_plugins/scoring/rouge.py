@@ -16,7 +16,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, resampled
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.text.languages import main_script, words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
@@ -136,38 +136,18 @@ def _score(stemmer: bool, unicode: bool, texts: tuple[str, str]) -> list[list[fl
     return [[getattr(scores[metric], value) for value in VALUES] for metric in METRICS]
 
 
-def resampled_means(scores: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    """The means of samples of as many documents, drawn with replacement.
-
-    Args:
-        scores: documents x values.
-        resamples: number of bootstrap samples.
-        seed: seed of the sampling.
-
-    Returns:
-        resamples x values.
-    """
-    documents = len(scores)
-    generator = np.random.RandomState(seed)  # numpy keeps its random stream across releases
-    means = np.empty((resamples, scores.shape[1]))
-    for i in range(resamples):
-        drawn = generator.randint(documents, size=documents)
-        means[i] = np.bincount(drawn, minlength=documents) @ scores / documents
-    return means
-
-
 class Rouge(NamedTuple):
     """ROUGE of a set of summaries.
 
     Attributes:
         estimates: `METRICS` -> `VALUES` -> Estimate.
-        documents: the number of documents.
+        scores: see `score_documents`.
         signature: everything that changes the figures.
         warnings: problems that affect the meaning of the figures.
     """
 
     estimates: dict[str, dict[str, Estimate]]
-    documents: int
+    scores: np.ndarray
     signature: str
     warnings: list[str]
 
@@ -217,12 +197,12 @@ def rouge(
     summaries = [prepare(text) for text in summaries]
     scores = score_documents(references, summaries, stemmer, unicode, workers)
     flat = 100 * scores.reshape(len(scores), -1)
-    low, high = interval(resampled_means(flat, SAMPLES, SEED))
+    low, high = interval(resampled(lambda sums: sums / len(flat), flat))
     found = map(Estimate, flat.mean(axis=0).tolist(), low.tolist(), high.tolist())
     # from left to right, as in `flat`
     estimates = {metric: {value: next(found) for value in VALUES} for metric in METRICS}
     warnings = _warnings(references, summaries, unknown, unicode)
-    return Rouge(estimates, len(references), _signature(stemmer, unicode), warnings)
+    return Rouge(estimates, scores, _signature(stemmer, unicode), warnings)
 
 
 def _warnings(

@@ -54,7 +54,7 @@ class Scorer:
     """
 
     def __init__(self, test: Any, tokenised: bool):
-        found = test.metrics()
+        found = test.sacrebleu()
         self.name = TOKENISED_BLEU if tokenised and TOKENISED_BLEU in found else "BLEU"
         self.metric, self._test = found[self.name], test
         self.references: list[str] = test.side(test.references, self.name)

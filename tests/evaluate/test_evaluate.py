@@ -24,12 +24,9 @@ from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate import translation
 from fairseq_plugins.evaluate.evaluate import Opened
 from fairseq_plugins.evaluate.summarization import Summaries
-from fairseq_plugins.evaluate.summarization import Text as SummaryText
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.prepared_folder import Prepared
-from fairseq_plugins.train import jobs
 from tests.conftest import ROOT, reversed_copy
-from tests.here import Here
 
 TARGET = [  # with what Moses escapes, splits and joins
     "A man isn't running, he's walking!",
@@ -144,7 +141,7 @@ def test_scores_follow_from_their_definitions(prepare, options):
 def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
     test = Translations(prepare(), "test", "en")
     for test.language in ("zh", "zh_CN", "ZH", "zho_Hans", "cmn", "cn"):
-        assert type(test.metrics()["BLEU"].tokenizer).__name__ == "TokenizerZh"
+        assert type(test.sacrebleu()["BLEU"].tokenizer).__name__ == "TokenizerZh"
 
     def missing(**options):
         raise RuntimeError("Japanese tokenization requires extra dependencies")
@@ -192,26 +189,20 @@ def fresh_run(run, tmp_path):
 
 @pytest.fixture
 def translations(monkeypatch, data):
-    """The generation replaced: `.calls` has the checkpoints, `.pieces` is what comes out."""
+    """The models replaced: `.calls` has the checkpoints, `.pieces` is what they write."""
 
     class Output:
-        calls, pieces, directions = [], worse(subwords(data)), [("de", "en")]
-        threads = None
+        calls, pieces, directions, threads = [], worse(subwords(data)), [("de", "en")], None
 
-    def run(self, command, log, on_line, lock=None, threads=None):
-        assert command[1:3] == ["-m", "fairseq_plugins.evaluate.hypotheses"]
-        words = dict(zip(command, command[1:]))
-        assert (words["--source-lang"], words["--target-lang"]) in Output.directions
-        checkpoints = [Path(path) for path in words["--path"].split(os.pathsep)]
-        assert all(checkpoint.is_file() for checkpoint in checkpoints)
-        Output.calls.append(os.pathsep.join(checkpoint.name for checkpoint in checkpoints))
-        Output.threads = threads
-        numbers = sorted(range(len(Output.pieces)), key=lambda n: -len(Output.pieces[n]))
-        lines = [f"D-{n}\t-0.1\t{Output.pieces[n]}\n" for n in numbers]
-        log.write_text("".join(lines), encoding="utf-8")
-        return 0
+    def predict(self, models, given, cpu, progress):
+        source = self._source.name.split(".")[-1]
+        assert (source, self.language) in Output.directions
+        assert all(model.is_file() for model in models)
+        Output.calls.append(os.pathsep.join(model.name for model in models))
+        Output.threads = torch.get_num_threads()
+        return self.text(Output.pieces)
 
-    monkeypatch.setattr(jobs.Jobs, "run", run)
+    monkeypatch.setattr(Translations, "predict", predict)
     return Output
 
 
@@ -228,12 +219,12 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, tmp
     assert translations.calls == ["last2.pt"]
     call(*words, "--threads", 3)  # which changes nothing
     assert capsys.readouterr().out == first and len(translations.calls) == 1
-    assert translations.threads is None
+    assert translations.threads == 1 == torch.get_num_threads()
     averages.unlink()  # large, and not needed again
     call(*words)
     assert len(translations.calls) == 1 and not averages.exists()
     call(*words, "--beam", 1, "--threads", 3)
-    assert translations.threads == 3
+    assert translations.threads == 3 and torch.get_num_threads() == 1
     # each choice of options has a folder of its own, so the other ones' results stay
     call(*words, "--", "--lenpen", "0.5")
     assert len(translations.calls) == 3 and averages.exists()
@@ -258,14 +249,14 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, tmp
     call(*words, "--beam", 2)
     assert len(translations.calls) == 6 and not find_damage(str(averages))
     # and so is output that is no longer whole
-    log = fresh_run / "evaluation" / "test-last2-beam5" / "generate.log"
-    edited = log.read_bytes().replace(b"D-1\t-0.1\t", b"D-1\t-0.1\tnot ")
-    for number, damaged in enumerate((b"", b"\xff\n", b"D-1\n", edited), 7):
-        log.write_bytes(damaged)
+    text = fresh_run / "evaluation" / "test-last2-beam5" / "hypotheses.txt"
+    whole = text.read_bytes()
+    for number, damaged in enumerate((b"", b"\xff\n", whole[:-9], whole + b"more\n"), 7):
+        text.write_bytes(damaged)
         capsys.readouterr()
         call(*words)
-        assert "generate.log is damaged, so it is made again: " in capsys.readouterr().err
-        assert len(translations.calls) == number and log.read_bytes() != damaged
+        assert "has changed since it was written, so it is made again" in capsys.readouterr().err
+        assert len(translations.calls) == number and text.read_bytes() == whole
     # one that was stopped after the translation began has nothing to keep
     (fresh_run / "evaluation" / "test-last2-beam5" / "inputs.json").unlink()
     call(*words)
@@ -353,7 +344,7 @@ def test_scores_are_printed_if_the_baseline_fails(data, fresh_run, tmp_path, tra
     call(data, fresh_run)
     scores = capsys.readouterr().out
     translations.pieces = ["a", "b"]
-    with pytest.raises(ConfigurationError, match="generate.log has 2 of 18 sentences"):
+    with pytest.raises(ConfigurationError, match="the output has 2 of 18 texts"):
         call(data, fresh_run, "--compare", other)
     assert capsys.readouterr().out == scores
 
@@ -510,7 +501,6 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
 
     # equal models agree: their ensemble translates like one of them
     equal = shutil.copytree(str(fresh_run), str(tmp_path / "equal"))
-    monkeypatch.setattr(jobs.Jobs, "run", Here.run)
     assert call(*words[:6], "--ensemble", equal, *words[6:]) == 0
     (ensemble,) = folder.parent.glob(folder.name + "-ensemble2-*")
     assert (ensemble / "hypotheses.tokens").read_text("utf-8").splitlines() == hypotheses
@@ -603,16 +593,9 @@ def test_comparisons_with_folders_of_one_name_are_all_kept(data, fresh_run, tmp_
     assert sorted(each["baseline"].split()[0] for each in found) == sorted(others)
 
 
-def test_failing_and_incomplete_translation(data, fresh_run, monkeypatch, translations):
-    def fails(self, command, log, on_line, lock=None, threads=None):
-        log.write_text("# now\n# words\nValueError: sizes exceed\n")
-        return 1
-
+def test_incomplete_output_is_not_scored(data, fresh_run, translations):
     translations.pieces = ["a", "b"]
-    with pytest.raises(ConfigurationError, match="generate.log has 2 of 18 sentences"):
-        call(data, fresh_run)
-    monkeypatch.setattr(jobs.Jobs, "run", fails)
-    with pytest.raises(jobs.JobFailed, match="generation failed: ValueError: sizes exceed;"):
+    with pytest.raises(ConfigurationError, match="the output has 2 of 18 texts: a score needs all"):
         call(data, fresh_run)
     assert not list((fresh_run / "evaluation").rglob("scores.json"))
 
@@ -630,10 +613,10 @@ def test_results_of_other_data_do_not_stay(
     call(other, fresh_run)
     assert stored("scores.json")["data"] == str(other)
     assert not (folder / "against-other.json").exists()
-    monkeypatch.setattr(jobs.Jobs, "run", lambda *words: -9)
-    with pytest.raises(jobs.JobFailed, match="generation failed: it was killed"):
+    monkeypatch.setattr(Translations, "predict", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
         call(data, fresh_run)
-    assert [path.name for path in folder.iterdir()] == ["generate.log"]
+    assert not list(folder.iterdir())
 
 
 def test_one_evaluation_at_a_time(data, fresh_run, translations, monkeypatch):
@@ -693,7 +676,6 @@ def test_summaries_are_trained_on_a_cpu_and_scored(
     assert re.search(r"train: 5 of 20 documents are longer than 128 positions and cut", log)
 
     words = ["--settings", "generate_headlines", "--cpu", "--examples", 1, "--", "--num-workers", 0]
-    monkeypatch.setattr(jobs.Jobs, "run", Here.run)
     assert call(documents, run, *words) == 0
     scored = capsys.readouterr().out
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored)
@@ -713,7 +695,7 @@ def test_summaries_are_kept_only_of_the_same_documents_and_summaries(documents):
 
 
 def test_summaries_of_other_documents_are_not_compared(documents, monkeypatch):
-    opened = [Opened([], Summaries(documents, split)) for split in ("test", "valid")]
+    opened = [Opened([], Summaries(documents, split), None) for split in ("test", "valid")]
     monkeypatch.setattr(evaluation, "open_request", lambda asked: opened.pop())
     with pytest.raises(
         ConfigurationError, match="--compare other and run have different references"
@@ -724,11 +706,11 @@ def test_summaries_of_other_documents_are_not_compared(documents, monkeypatch):
 def test_paired_bootstrap_of_rouge(documents):
     test = Summaries(documents, "test")
     references = ["a b c d", "e f g h", "i j k l", "m n o p"] * 8
-    good = SummaryText([line + " x" for line in references], references)
-    bad = SummaryText([line[:3] for line in references], references)
-    found = test.compare(good, bad, 200)["ROUGE-1"]
+    test.references, test.total = references, len(references)
+    good, bad = [line + " x" for line in references], [line[:3] for line in references]
+    found = test.compare(good, bad)["ROUGE-1"]
     assert found["score"] == pytest.approx(100 * 8 / 9)
     assert found["baseline"] == pytest.approx(100 * 2 / 3)
     assert found["difference"] == pytest.approx(found["score"] - found["baseline"])
-    assert found["p"] == pytest.approx(1 / 201)
-    assert test.compare(good, good, 50)["ROUGE-Lsum"]["p"] == 1.0
+    assert found["p"] == pytest.approx(1 / 1001)
+    assert "stem:porter" in found["signature"] and "bs:1000" in found["signature"]

@@ -11,13 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import options
 
 from fairseq_plugins import commands, files
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import hypotheses
-from fairseq_plugins.evaluate.request import generation_parser
+from fairseq_plugins.evaluate.request import open_with, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
@@ -118,9 +116,8 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
         commands.main([*map(str, words), "--last", "3"])
     words += ["--compare", run, "--checkpoint", "checkpoint_last.pt"]
     assert commands.main(list(map(str, words))) == 0
-    given = [str(prepared), "--path", str(out), "--fp16"]
     with pytest.raises(ConfigurationError, match="^--fp16 is for checkpoints, not for an exported"):
-        hypotheses.load(options.parse_args_and_arch(generation_parser(), given))
+        open_with(parse_generation(["--fp16"]), [out], prepared, True)
 
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):

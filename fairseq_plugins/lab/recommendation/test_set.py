@@ -1,6 +1,6 @@
 """The impressions of a split, and what `evaluate` does with them."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,9 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval
+from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.evaluate.evaluate import TEST_SETS
-from fairseq_plugins.evaluate.test_sets import Predicted, check_files
+from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
 from fairseq_plugins.prepared_folder import dictionaries
@@ -21,7 +20,7 @@ TASK = "news_recommendation"
 AT_ONCE = 64  # impressions in a batch
 
 
-class Recommendations(Predicted):
+class Recommendations(TestSet):
     """The impressions of a split, with the functions that `evaluate` needs.
 
     Args:
@@ -46,62 +45,47 @@ class Recommendations(Predicted):
         self.names = list(read_lines(binary[2]))
         self.total = len(self.references)
 
-    def lines(self, checkpoint: Path, cpu: bool) -> Iterator[list[str]]:
-        """The ranks of all news of each impression, in the format of the MIND challenge."""
+    def predict(
+        self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress
+    ) -> list[np.ndarray]:
+        """See `TestSet.predict`: the ranks of all news of each impression."""
         device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], {"data": str(self.data)}
+            [str(models[0])], {"data": str(self.data)}
         )
         model.to(device).eval()
-        dataset = task.load_dataset(self.split)
+        dataset, found = task.load_dataset(self.split), []
         for start in range(0, self.total, AT_ONCE):
             numbers = range(start, min(start + AT_ONCE, self.total))
             batch = dataset.collater([dataset[number] for number in numbers])
             inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
             with torch.no_grad():
                 scores = model(**inputs["net_input"]).float().cpu().numpy()
-            ranks = (ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores))
-            yield [self._line(number, each) for number, each in zip(numbers, ranks)]
-
-    def _line(self, number: int, ranks: np.ndarray) -> str:
-        return f"{self.names[number]} [{','.join(map(str, ranks))}]"
-
-    def read(self, log: Path) -> list[np.ndarray]:
-        """Read the ranks that `predict` wrote.
-
-        Raises:
-            ConfigurationError: some are missing.
-        """
-        found = [
-            np.array(line.partition(" ")[2].strip("[]").split(","), dtype=int)
-            for line in read_lines(log)
-        ]
-        if list(map(len, found)) != list(map(len, self.references)):
-            raise ConfigurationError(f"{log} lacks ranks: all are needed for a score")
+            found += [ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores)]
+            progress(len(numbers))
         return found
 
-    def write(self, found: list[np.ndarray], folder: Path) -> None:
+    def write(self, output: list[np.ndarray], folder: Path) -> None:
         """Write prediction.txt, in the format of the MIND challenge."""
-        write_lines(folder / "prediction.txt", map(self._line, range(self.total), found))
+        lines = (f"{name} [{','.join(map(str, r))}]" for name, r in zip(self.names, output))
+        write_lines(folder / "prediction.txt", lines)
 
-    def score(self, found: list[np.ndarray]) -> dict[str, dict[str, Any]]:
-        """The means of `METRICS` over impressions, in percent, with 95 % bootstrap intervals."""
-        values = 100 * np.array(
-            [of_impression(clicked, 1 / ranks) for clicked, ranks in zip(self.references, found)]
-        )
-        random = np.random.RandomState(SEED)
-        means = [
-            values[random.randint(self.total, size=self.total)].mean(axis=0) for _ in range(SAMPLES)
+    def read(self, folder: Path) -> list[np.ndarray]:
+        """See `TestSet.read`."""
+        return [
+            np.array(line.partition(" ")[2].strip("[]").split(","), dtype=int)
+            for line in read_lines(folder / "prediction.txt")
         ]
-        low, high = interval(np.array(means))
-        return {
-            name: {
-                "score": float(values[:, n].mean()),
-                "interval": [float(low[n]), float(high[n])],
-                "signature": f"impressions:{self.total}|bs:{SAMPLES}|seed:{SEED}",
-            }
-            for n, name in enumerate(METRICS)
-        }
+
+    def metrics(self, *outputs: list[np.ndarray]) -> list[Metric]:
+        """The means of `METRICS` over impressions, in percent."""
+
+        def values(output: list[np.ndarray]) -> np.ndarray:
+            pairs = zip(self.references, output)
+            return np.array([of_impression(clicked, 1 / ranks) for clicked, ranks in pairs])
+
+        signature = f"impressions:{self.total}|bs:{SAMPLES}|seed:{SEED}"
+        return means(METRICS, values, outputs, signature)
 
 
 TEST_SETS[TASK] = Recommendations  # `evaluate` opens it for models of this task

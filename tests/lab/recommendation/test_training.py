@@ -87,11 +87,7 @@ def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
         evaluate(EvaluationRequest(data, trained[0], cpu=True), Jobs(), print)
 
 
-def test_damaged_predictions_are_made_again(data, tmp_path):
-    test = Recommendations(data, "test")
-    (tmp_path / "labels.log").write_text("1 [1,2,3]\n")
-    with pytest.raises(ConfigurationError, match="lacks ranks"):
-        test.read(tmp_path / "labels.log")
+def test_a_split_that_is_missing_is_named(data):
     with pytest.raises(ConfigurationError, match="--split other"):
         Recommendations(data, "other")
 
