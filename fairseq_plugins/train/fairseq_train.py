@@ -20,12 +20,19 @@ DRY_RUN = "--dry-run"
 ENOUGH = 64  # exit status of the process that has measured enough updates, for the others to end
 
 
-def run(words: Sequence[str], say: Callable[[str], None], dry_run: bool = False) -> bool:
+def run(
+    words: Sequence[str],
+    say: Callable[[str], None],
+    dry_run: bool = False,
+    rank: int = 0,
+    local_rank: int = 0,
+) -> bool:
     """Train, or make some updates and estimate the time.
 
     Args:
         words: the arguments of fairseq-train.
         say: called with each line of the report.
+        rank, local_rank: of this process, among all that train together and those of its machine.
 
     Returns:
         whether a dry run has measured enough before the training was over.
@@ -35,12 +42,12 @@ def run(words: Sequence[str], say: Callable[[str], None], dry_run: bool = False)
     from fairseq_plugins.compat.progress import reported_to
     from fairseq_plugins.train.progress import Measured, Progress, Rehearsal
 
-    master = int(os.environ.get("RANK", 0)) == 0
+    master = rank == 0
     progress = (
         Rehearsal(say, master) if dry_run else Progress(lambda line: say("  " + line), master)
     )
     ours = logging.getLogger("fairseq_plugins")
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+    if local_rank == 0:
         ours.addHandler(progress)
     enough = False
     try:
@@ -65,7 +72,8 @@ def main() -> None:
 
     def work() -> None:
         fairseq_plugins.register("train")
-        if run(words[dry_run:], say, dry_run):
+        ranks = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))
+        if run(words[dry_run:], say, dry_run, *ranks):
             os._exit(ENOUGH)
 
     with logged_to(None) as say:

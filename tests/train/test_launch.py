@@ -326,3 +326,27 @@ def test_one_training_at_a_time_which_saves_when_it_is_terminated(toy_data, tmp_
     assert state["optimizer_history"][-1]["num_updates"] >= 6
     with files.alone_in(tmp_path, "training", patience=1200):
         pass  # the training held the lock as long as it lived
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_killed_process_is_named(toy_data, tmp_path, by_loss):
+    """As the kernel kills one when memory is short; torchrun ends the other."""
+    words = ["--processes", 2, *by_loss, "--", *TINY, "--max-tokens", 400, "--max-update", 100000]
+    process = start(toy_data.bin, tmp_path, *words)
+    log = tmp_path / "train.log"
+    while not (log.exists() and "num_updates=3," in log.read_text()):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+    def children(parent):
+        return list(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
+
+    (training,) = children(process.pid)
+    ranks = children(training)
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=1200)
+    killed = "process 1 was killed by SIGKILL, probably for lack of memory; its log is"
+    assert process.returncode == 1 and killed in output.splitlines()[-1], output
+    assert "Traceback" not in output and not Path(f"/proc/{ranks[0]}").exists()
