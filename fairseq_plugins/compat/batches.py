@@ -11,7 +11,6 @@ import torch
 from fairseq.data import data_utils
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from fairseq.tasks.multilingual_language_modeling import MultilingualLanguageModelingTask
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
@@ -85,7 +84,7 @@ def tell_which_blocks_have_no_perplexity() -> None:
         ConfigurationError: when making batches: every block is skipped.
     """
 
-    @around((LanguageModelingTask, MultilingualLanguageModelingTask), "eval_lm_dataloader")
+    @around(LanguageModelingTask, "eval_lm_dataloader")
     def eval_lm_dataloader(
         original: Callable, self: Any, dataset: Any, *args: Any, **kwargs: Any
     ) -> Any:

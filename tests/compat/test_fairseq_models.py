@@ -8,7 +8,6 @@ import shutil
 
 import fairseq
 import pytest
-from fairseq.data.resampling_dataset import ResamplingDataset
 from fairseq.models import MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
@@ -112,27 +111,6 @@ CASES = {
         WRITE,
         f"--task translation_multi_simple_epoch {PAIRS}",
     ),
-    "translation_from_pretrained_bart": (
-        "pair",
-        f"--arch mbart_base --task translation_from_pretrained_bart --langs src,tgt {BOTH}",
-        TYPED,
-        "--task translation_from_pretrained_bart --langs src,tgt",
-    ),
-    "translation_from_pretrained_xlm": (
-        "pair",
-        "--arch transformer_from_pretrained_xlm --task translation_from_pretrained_xlm"
-        " --pretrained-xlm-checkpoint {cross_lingual_lm} --activation-fn gelu --encoder-learned-pos"
-        f" --decoder-learned-pos --max-source-positions 32 --max-target-positions 32 {BOTH}",
-        WRITE,
-        "--task translation_from_pretrained_xlm",
-    ),
-    "semisupervised_translation": (
-        "monolingual",
-        f"--arch multilingual_transformer --task semisupervised_translation {PAIRS} {BOTH}"
-        " --lambda-denoising-config 1 --lambda-otf-bt-config 1",
-        WRITE,
-        f"--task semisupervised_translation {PAIRS}",
-    ),
     "online_backtranslation": (
         "monolingual",
         "--arch transformer --task online_backtranslation --mono-langs src,tgt"
@@ -161,13 +139,6 @@ CASES = {
         ["eval_lm"],
         LM,
     ),
-    "multilingual_language_modeling": (
-        "languages",
-        "--arch transformer_lm --task multilingual_language_modeling --langs src,tgt"
-        f" --tokens-per-sample 24 {DECODER}",
-        ["eval_lm"],
-        "--task multilingual_language_modeling --langs src,tgt --tokens-per-sample 24",
-    ),
     "masked_lm": (
         "text",
         f"--arch roberta --task masked_lm --criterion masked_lm {ENCODER}",
@@ -185,14 +156,6 @@ CASES = {
         f"--arch roberta --task multilingual_masked_lm --criterion masked_lm {ENCODER}",
         ["validate"],
         "--task multilingual_masked_lm",
-    ),
-    "cross_lingual_lm": (
-        "languages",
-        "--arch masked_lm --task cross_lingual_lm --criterion legacy_masked_lm_loss"
-        " --masked-lm-only --monolingual-langs src,tgt --num-segment 5 --encoder-learned-pos"
-        f" --tokens-per-sample 32 {ENCODER}",
-        [],
-        "",
     ),
     "denoising": (
         "text",
@@ -280,10 +243,9 @@ def data(tmp_path_factory, make_toy_data, run_preprocess):
         for place in (
             f"pair/{path.name}",
             f"monolingual/{path.name}",
-            f"monolingual/{split}.{language}-None.{language}.{end}",  # semisupervised_translation
             f"monolingual/{language}/{split}.{end}",  # online_backtranslation
             f"languages/{language}/{split}.{end}",
-            f"languages/{split}.{language}.{end}",  # cross_lingual_lm
+            f"languages/{split}.{language}.{end}",  # where its dictionary goes
             *([f"text/{split}.{end}"] if language == "src" else []),
             *([f"labelled/input{n}/{split}.{end}" for n in range(3)] if language == "src" else []),
         ):
@@ -304,8 +266,6 @@ def trained(data):
     def train(name):
         if name not in done:
             kind, words, _, _ = CASES[name]
-            for other in re.findall(r"\{(\w+)\}", words):
-                words = words.replace(f"{{{other}}}", str(train(other)))
             folder = data / "runs" / name.replace(" ", "_")
             place = [] if kind is None else [data / kind]
             run_cli("train", *place, *words.split(), *TRAINING, "--save-dir", folder)
@@ -329,7 +289,7 @@ def test_it_trains_and_writes(name, data, trained):
         command = [data / kind, "--path", checkpoint, *words.split(), "--cpu", "--batch-size", 4]
         if program in TYPED:
             command += ["--beam", 2, *([] if "--max-len-b" in words else ["--max-len-b", 9])]
-            pair = kind == "pair" or "semi" in name
+            pair = kind == "pair"
             command += ["--source-lang", "src", "--target-lang", "tgt"] if pair else []
         if program == "validate":
             command += ["--valid-subset", "valid"]
@@ -354,9 +314,3 @@ def test_what_is_not_tried_is_on_the_page():
     (section,) = re.findall(r"^## Text tasks and models\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)
     known = {*CASES, *re.findall(r"--(?:task|arch) (\w+)", tried), "translation"}
     assert of_text - known - set(re.findall(r"`(\w+)`", section)) == set()
-
-
-def test_languages_of_one_size_are_read_whole():
-    whole = ResamplingDataset(list(range(7)), size_ratio=1.0, replace=False)
-    whole.set_epoch(1)
-    assert sorted(whole[index] for index in range(len(whole))) == list(range(7))
