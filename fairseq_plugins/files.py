@@ -392,7 +392,11 @@ def alone_in(folder: Path, work: str, patience: float | None = None) -> Iterator
                         f"another {work} is running in {folder}: wait for it, or stop it"
                     ) from None
                 time.sleep(0.2)
-        yield file
+        try:
+            yield file
+        finally:
+            with contextlib.suppress(OSError):  # else until the last forked process ends
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def flush_to_disk(path: AnyPath) -> None:

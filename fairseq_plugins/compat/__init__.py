@@ -27,12 +27,10 @@ from fairseq_plugins.compat import (
     multi_tensor,
     nan_detector,
     numpy_names,
-    one_training,
     progress,
     resuming,
     stopping,
     stored_options,
-    text_tasks,
     training_options,
     uncompiled,
     unpickling,
@@ -93,12 +91,6 @@ def apply() -> None:
     generation.ban_repeated_ngrams()
     generation.replace_unknown_words()
     generation.print_soft_alignments_in_interactive()
-    text_tasks.keep_the_options_of_pretrained_bart()
-    text_tasks.sum_the_logs_of_semisupervised_translation()
-    text_tasks.load_dictionaries_of_masks()
-    text_tasks.sample_languages_of_one_size()
-    text_tasks.read_several_languages_in_eval_lm()
-    text_tasks.load_translators_without_what_began_them()
     data_files.check_dictionaries()
     data_files.check_folders()
     data_files.check_data()
@@ -106,7 +98,6 @@ def apply() -> None:
     mismatched_models.explain_models_that_do_not_fit()
     intact_checkpoints.write_checkpoints_to_the_disk()
     intact_checkpoints.retry_writing_from_the_beginning()
-    intact_checkpoints.refuse_damaged_checkpoints()
     data_loaders.start_data_loaders()
     deprecated_calls.name_the_device_of_mixed_precision()
     deprecated_calls.give_both_masks_one_type()
@@ -121,7 +112,7 @@ def apply() -> None:
     resuming.keep_parameters_in_float32()
     intact_checkpoints.remove_a_last_checkpoint_that_is_not_the_last()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()
-    one_training.release_after_training()
+    intact_checkpoints.release_after_training()
     stopping.save_when_terminated()
     multi_tensor.update_all_parameters_at_once()
     cudnn_attention.leave_out_cudnn_attention()

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fairseq_plugins import files
-from fairseq_plugins.compat import one_training
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -110,9 +109,9 @@ def test_a_folder_in_the_place_of_a_checkpoint(begun, run_train, tmp_path, name)
 def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     words, folder = begun
     copy = shutil.copytree(folder, tmp_path / "run")
-    monkeypatch.setattr(one_training, "PATIENCE", 0)
+    monkeypatch.setattr(files, "PATIENCE", 0)
     before = (copy / "checkpoint_last.pt").read_bytes()
-    with open(copy / one_training.LOCK, "w") as other:
+    with open(copy / "lock", "w") as other:
         files.lock(other, copy, "training")
         with pytest.raises(ConfigurationError, match=f"^another training is running in {copy}: "):
             run_train(*words, "--save-dir", copy, "--max-update", 4)
@@ -122,4 +121,5 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     run_train(*words, "--save-dir", copy, "--max-update", 4)  # what a killed one left
     assert (tmp_path / "mine").read_text() == "mine"
     assert state_of(copy)["optimizer_history"][-1]["num_updates"] == 4
-    assert not (copy / one_training.LOCK).exists()
+    with files.alone_in(copy, "training"):  # released
+        pass

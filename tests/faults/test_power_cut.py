@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_plugins import json_files
-from fairseq_plugins.compat.intact_checkpoints import _find_damage, find_damage
+from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
 
@@ -170,7 +170,7 @@ def test_restore_file_that_cannot_be_used_is_refused(words, killed, tmp_path):
         assert run.status == [1]
         last_line = run.output.splitlines()[-1]
         assert f"checkpoint {damaged} cannot be read: it is damaged" in last_line
-        assert "checksum" in last_line
+        assert "CRC-32" in last_line
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_generation_refuses_a_damaged_model(corpus, killed, tmp_path, run_genera
     path = tmp_path / "damaged.pt"
     shutil.copyfile(killed / LAST, path)
     DAMAGE["zeroed middle"](path)
-    with pytest.raises(ConfigurationError, match="it is damaged .*checksum") as error:
+    with pytest.raises(ConfigurationError, match="it is damaged .*CRC-32") as error:
         run_generate(corpus.bin, "--path", path)
     assert "\n" not in str(error.value)
 
@@ -232,7 +232,6 @@ def test_a_flipped_bit_is_found_or_changes_nothing(killed, tmp_path):
     for _ in range(100):
         shutil.copyfile(killed / LAST, path)
         flip(path, generator)
-        _find_damage.cache_clear()  # several changes may fall into one tick of the clock
         if find_damage(str(path)):
             found += 1
             continue
@@ -260,16 +259,6 @@ def test_the_disk_is_full_for_a_moment(killed, tmp_path, monkeypatch):
     checkpoint_utils.torch_persistent_save(state, str(path))
     assert len(failures) == 1 and find_damage(str(path)) == ""
     assert difference(load(tmp_path), state) == ""
-
-
-def test_what_torch_would_read_wrongly_is_damage(killed, tmp_path):
-    path = tmp_path / LAST
-    whole = (killed / LAST).read_bytes()
-    path.write_bytes(whole[:1000] + whole)
-    assert find_damage(str(path)) == "there is something before its first record"
-    entry = whole.index(b"PK\x01\x02")  # of the table of contents; attributes are at 38
-    path.write_bytes(whole[: entry + 38] + b"\x10" + whole[entry + 39 :])
-    assert find_damage(str(path)) == "its table of contents names a record as a folder"
 
 
 def test_old_checkpoints_without_checksums_are_loaded(killed, tmp_path):
