@@ -23,7 +23,6 @@ from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
 from fairseq_plugins.search.torch_backend import trained_model as engine
 from fairseq_plugins.train import planning
-from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare
 
@@ -158,18 +157,22 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     assert not is_export(out)
 
 
-def test_the_end_of_the_jobs_ends_an_evaluation(data, trained, tmp_path, monkeypatch):
-    jobs, steps = Jobs(), []
+def test_an_evaluation_can_be_stopped(data, trained, tmp_path, monkeypatch):
+    steps = []
+
+    def check_stop():
+        if steps:
+            raise KeyboardInterrupt
 
     def stopped(self, texts):
         steps.append(texts)
-        jobs.stop()
         return [Prediction("bad", 0.5)] * 5
 
     monkeypatch.setattr(Classifier, "classify_pieces", stopped)
     monkeypatch.setattr("fairseq_plugins.evaluate.classification.AT_ONCE", 5)
     with pytest.raises(KeyboardInterrupt):
-        evaluation.evaluate(EvaluationRequest(data, trained, "valid", cpu=True), jobs, print)
+        request = EvaluationRequest(data, trained, "valid", cpu=True)
+        evaluation.evaluate(request, print, check_stop=check_stop)
     assert len(steps) == 1 < SIZES["valid"] / 5 and not list(trained.rglob("valid*/hyp*"))
 
 

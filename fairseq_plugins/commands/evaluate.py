@@ -118,9 +118,8 @@ def main(argv: Sequence[str]) -> int:
     needs_fairseq("evaluate")
     from fairseq_plugins.evaluate.evaluate import evaluate, open_request
     from fairseq_plugins.evaluate.request import sides
-    from fairseq_plugins.train.jobs import Jobs
 
-    request, jobs = read_request(args, extra), Jobs()
+    request = read_request(args, extra)
     if args.compare is not None:
         request, other = sides(request, args.compare)
     opened = open_request(request)  # fail before minutes of work
@@ -131,11 +130,11 @@ def main(argv: Sequence[str]) -> int:
                 f"--compare {args.compare} and {args.run} have different references: compare "
                 "models of one task and direction"
             )
-    system = evaluate(request, jobs, _say, opened)
+    system = evaluate(request, _say, opened)
     lines = [*system.test.examples(system.output, args.examples), *system.lines()]
     try:
         if args.compare is not None:
-            baseline = evaluate(other, jobs, _say, against)
+            baseline = evaluate(other, _say, against)
             found = system.test.compare(system.output, baseline.output)
             name = f"against-{_name(args.compare, args.run)}.json"
             result = {"data": str(args.data), "baseline": baseline.name, "scores": found}

@@ -37,7 +37,6 @@ from fairseq_plugins.search.onnx_backend.folder import (
     LANGUAGES,
     is_export,
 )
-from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.trained_models import Training, check_same_text, training_of
 
 INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digests
@@ -89,15 +88,18 @@ def open_request(request: EvaluationRequest) -> Opened:
 
 
 def evaluate(
-    request: EvaluationRequest, jobs: Jobs, say: Callable[[str], None], opened: Opened | None = None
+    request: EvaluationRequest,
+    say: Callable[[str], None],
+    opened: Opened | None = None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> System:
     """Score the output of a model; reuse the output of an earlier run if nothing has changed.
 
     Args:
         request: the model, the test set and the options.
-        jobs: the model runs on their GPU, and ends when they are stopped.
         say: called with each line of progress.
         opened: what `open_request` found, if it was called before.
+        check_stop: called between texts; may raise KeyboardInterrupt.
 
     Raises:
         ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
@@ -124,7 +126,7 @@ def evaluate(
                 for member in members[1:]:
                     stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
                 models = [checkpoint_of(member, each, say) for member, each in zip(members, chosen)]
-                output = _predict(test, models, given, request, jobs)
+                output = _predict(test, models, given, request, check_stop)
             test.check_total(output[0] if isinstance(output, tuple) else output)
             test.write(output, folder)
             write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})
@@ -150,12 +152,16 @@ def evaluate(
 
 
 def _predict(
-    test: TestSet, models: list[Path], given: Any, request: EvaluationRequest, jobs: Jobs
+    test: TestSet,
+    models: list[Path],
+    given: Any,
+    request: EvaluationRequest,
+    check_stop: Callable[[], None],
 ) -> Any:
     """The output for a test set, with a bar."""
     before = torch.get_num_threads()
     bar = progress_bar(description=request.split, total=test.total, unit=test.unit)
-    with jobs.here() as check_stop, bar:
+    with bar:
 
         def progress(count: int) -> None:
             check_stop()

@@ -25,11 +25,11 @@ from fairseq_plugins.evaluate import averages, evaluate
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.lab.reproduction import report, step_times
+from fairseq_plugins.lab.reproduction.jobs import Jobs, failure_in
 from fairseq_plugins.lab.reproduction.plans import FIRST, PlannedRuns, name_of
 from fairseq_plugins.lab.reproduction.request import BATCHES, ReproductionRequest
 from fairseq_plugins.lab.reproduction.tables import BASELINE, Row
 from fairseq_plugins.lab.reproduction.training_log import log_of
-from fairseq_plugins.train.jobs import JobFailed, Jobs, failure_in
 from fairseq_plugins.train.request import Plan
 from fairseq_plugins.train.run_folder import PRECISION, Run
 
@@ -167,7 +167,7 @@ class Reproduction(PlannedRuns):
         """Run the command `train`; returns whether anything was left to train.
 
         Raises:
-            JobFailed: the training failed.
+            ConfigurationError: the training failed.
         """
         said, left = -float("inf"), not Run(plan.save_dir).reached(plan.end)
 
@@ -186,7 +186,7 @@ class Reproduction(PlannedRuns):
         command = [sys.executable, "-m", "fairseq_plugins", "train", *train.words_of(plan.request)]
         status = jobs.run(command, log, on_line)
         if status != 0:
-            raise JobFailed(failure_in(log, status))
+            raise ConfigurationError(failure_in(log, status))
         return left
 
     def test(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
@@ -207,7 +207,8 @@ class Reproduction(PlannedRuns):
             settings=self.generation, words=self.request.generate, cpu=self.cpu,
             threads=self.request.threads if self.cpu else None,
         )  # fmt: skip
-        system = evaluate.evaluate(request, jobs, say)
+        with jobs.here() as check_stop:
+            system = evaluate.evaluate(request, say, check_stop=check_stop)
         # text without spaces between words has no tokenised BLEU
         scores = {
             title: system.scores.get(score) or system.scores["BLEU"]

@@ -14,7 +14,6 @@ from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
 from fairseq_plugins.lab.reproduction import runs
-from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
 
@@ -51,7 +50,7 @@ def test_a_recommender_learns_interests_and_is_scored_as_officially(data, traine
     folder, log = trained
     last = log.rpartition("valid on 'valid' subset")[2]
     assert all(f"| {name} " in last for name in ("auc", "mrr", "ndcg5", "ndcg10"))
-    system = evaluate(EvaluationRequest(data, folder, cpu=True), Jobs(), print)
+    system = evaluate(EvaluationRequest(data, folder, cpu=True), print)
     assert system.scores["AUC"]["score"] > 70
     low, high = system.scores["AUC"]["interval"]
     assert low <= system.scores["AUC"]["score"] <= high
@@ -76,7 +75,7 @@ def test_validation_and_test_agree(data, trained):
     folder, log = trained
     state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_best.pt"))
     best = state["extra_state"]["best"]
-    scores = evaluate(EvaluationRequest(data, folder, "valid", cpu=True), Jobs(), print).scores
+    scores = evaluate(EvaluationRequest(data, folder, "valid", cpu=True), print).scores
     assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
     assert f"auc {best:g} " in log
 
@@ -84,7 +83,7 @@ def test_validation_and_test_agree(data, trained):
 def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
     monkeypatch.delitem(TEST_SETS, TASK)  # as where the laboratory is not registered
     with pytest.raises(ConfigurationError, match="news_recommendation on .*; reproduce tests"):
-        evaluate(EvaluationRequest(data, trained[0], cpu=True), Jobs(), print)
+        evaluate(EvaluationRequest(data, trained[0], cpu=True), print)
 
 
 def test_a_split_that_is_missing_is_named(data):

@@ -17,8 +17,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import evaluate
 from fairseq_plugins.evaluate.translation import TOKENISED_BLEU
 from fairseq_plugins.lab.commands import reproduce
-from fairseq_plugins.lab.reproduction import plans, runs
-from fairseq_plugins.train import jobs
+from fairseq_plugins.lab.reproduction import jobs, plans, runs
 from tests.lab.reproduction.conftest import cells, log_line, make, train_here
 
 VALIDATIONS = "".join(
@@ -53,7 +52,7 @@ def repeat(data, settings, tmp_path, monkeypatch):
         lines = [log_line(1, 10), log_line(2, int(updates))]
         log.write_text("# now\n# words\n" + "".join(lines))
 
-    def score(request, running, say):
+    def score(request, say, check_stop):
         done.append(f"test {request.run.name} {request.label}")
         scores = {TOKENISED_BLEU: {"score": 20.0 + len(done), "signature": "tok:none"}}
         assert list(request.settings) == [] and list(request.words) == []
@@ -249,7 +248,7 @@ def test_a_row_begins_with_other_data(data, tmp_path, monkeypatch):
     scores = {TOKENISED_BLEU: score, "BLEU": score, "chrF2": score}
     system = evaluate.System("", tmp_path, None, None, scores)
     train_here(monkeypatch, run)
-    monkeypatch.setattr(evaluate, "evaluate", lambda *args: system)
+    monkeypatch.setattr(evaluate, "evaluate", lambda *args, **more: system)
     both, folder = tmp_path / "data" / "both-directions", tmp_path / "runs" / "ftc_both-seed1"
     stages = [
         (str(both), folder / "first", None, ("5e-3", "inverse_sqrt", "8000")),

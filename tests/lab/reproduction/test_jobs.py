@@ -9,7 +9,8 @@ import time
 import pytest
 import torch
 
-from fairseq_plugins.train import jobs, supervise
+from fairseq_plugins.lab.reproduction import jobs
+from fairseq_plugins.train import supervise
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 

@@ -12,16 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
-from fairseq_plugins.errors import ConfigurationError, killed_by
+import torch
+
+from fairseq_plugins.errors import killed_by
 from fairseq_plugins.files import open_to_append
 from fairseq_plugins.train.log import Log
-from fairseq_plugins.train.supervise import QUIET, end, end_with_the_parent, of_cpu
-
-
-class JobFailed(ConfigurationError):
-    """A program failed; the message names the cause and the log."""
+from fairseq_plugins.train.supervise import QUIET, end, end_with_the_parent
 
 
 class Jobs:
@@ -60,28 +57,16 @@ class Jobs:
                 raise KeyboardInterrupt
 
         check()
-        import torch  # slow, and not needed to watch a training
-
         with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
             yield check
 
-    def run(
-        self,
-        command: Sequence[str],
-        log: Path,
-        on_line: Callable[[str], None],
-        held: IO[str] | None = None,
-        threads: int | None = None,
-    ) -> int:
+    def run(self, command: Sequence[str], log: Path, on_line: Callable[[str], None]) -> int:
         """Run a program; returns its exit status.
 
         Args:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
             on_line: called with each line of the output.
-            held: the lock of a folder; the program inherits it, as it may outlive this process.
-            threads: number of threads of a program that computes on the CPU; None leaves it to
-                OMP_NUM_THREADS and torch.
 
         Raises:
             KeyboardInterrupt: `stop` was called.
@@ -102,10 +87,9 @@ class Jobs:
                     stderr=subprocess.STDOUT,
                     encoding="utf-8",
                     errors="replace",
-                    env=self._environment(threads),
+                    env=self._environment(),
                     preexec_fn=end_with_the_parent,
                     start_new_session=True,
-                    pass_fds=[held.fileno()] if held else [],
                 )
                 self._running[process] = name = f"{log}: its program"
             output = process.stdout
@@ -136,7 +120,7 @@ class Jobs:
                 raise KeyboardInterrupt
         return process.returncode
 
-    def _environment(self, threads: int | None) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         found = {**QUIET, **os.environ, "PYTHONIOENCODING": "utf-8"}
         if self._gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -144,7 +128,7 @@ class Jobs:
             found["CUDA_VISIBLE_DEVICES"] = ",".join(
                 names[gpu] if names else str(gpu) for gpu in self._gpus
             )
-        return found if threads is None else {**found, **of_cpu(threads)}
+        return found
 
     def stop(self) -> None:
         """End all programs, which may save their state first; start no more."""
