@@ -70,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
             f"--valid-every {args.valid_every} is for --imdb, but --valid names the "
             "validation texts: remove one of them"
         )
+    if args.fields and not files:
+        raise ConfigurationError(f"--fields {' '.join(args.fields)} is for files: remove it")
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     settings = classification_settings(args, units_of(args))
     if files:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairseq_plugins.files import read_lines
+from fairseq_plugins.files import in_groups, read_lines
 from fairseq_plugins.text.subwords import SPECIAL, BytePairEncoding, SentencePiece
 
-BATCH = 10_000  # texts
+BATCH, CHARACTERS = 10_000, 1 << 22  # texts, and characters, that are segmented at a time
 MOST_WORDS = 500_000  # whose BPE is kept: 300 MB
 UNKNOWN = "<unk>"
 Numbers = list[list[int]]
@@ -185,9 +185,9 @@ def encode(texts: Iterable[str], encoder: Encoder, path: Path) -> Encoded:
     """Write the preliminary numbers of texts to a file, a batch at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     encoder.truncated = encoder.lost = 0
-    sizes, counts, texts = [np.zeros(0, np.int32)], np.zeros(0, np.int64), iter(texts)
+    sizes, counts = [np.zeros(0, np.int32)], np.zeros(0, np.int64)
     with open(path, "wb") as file:
-        while batch := list(itertools.islice(texts, BATCH)):
+        for batch in in_groups(texts, BATCH, CHARACTERS):
             rows = encoder(batch)
             sizes.append(np.fromiter(map(len, rows), np.int32, len(rows)))
             total = int(sizes[-1].sum())

@@ -152,6 +152,7 @@ def test_labels_that_cannot_work_are_refused(tmp_path, train, valid, message):
         ("--imdb x --valid-every 1", "--valid-every 1: must be at least 2"),
         ("--imdb x --max-positions 1", "--max-positions 1: must be at least 2"),
         ("--imdb nowhere", "nowhere cannot be read"),
+        ("--imdb x --fields a b", "--fields a b is for files: remove it"),
     ],
 )
 def test_options_that_cannot_work_are_refused(tmp_path, words, message):
