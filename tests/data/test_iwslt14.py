@@ -136,14 +136,6 @@ def test_another_setting_does_not_replace_a_finished_folder(prepared, run):
         run(prepared, vocab_size=61)
 
 
-def test_a_folder_of_something_else_is_kept(tmp_path, run):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(ConfigurationError, match="was not made by this command"):
-        run(tmp_path / "mine")
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-
-
 @pytest.mark.parametrize("name", ["read", "_subwords", "encode", "write"])
 def test_what_was_interrupted_is_made_anew(prepared, tmp_path, run, monkeypatch, name, capsys):
     """Also with other settings; the result is that of an unbroken run."""

@@ -230,6 +230,17 @@ def test_a_vocabulary_that_does_not_fit_the_text(run, corpus, tmp_path):
         assert "of 9,000 asked for" in (folder / "report.txt").read_text()
 
 
+def test_a_sample_to_learn_from_is_told(run, corpus, monkeypatch, capsys):
+    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 80)
+    assert "learnt on one line" not in (run(*given) / "report.txt").read_text()
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 79)  # train has 2 x 40 lines
+    shutil.rmtree(run(*given))
+    report = (run(*given) / "report.txt").read_text()
+    told = "Subwords were learnt on one line of train in 2\n"
+    assert told in report and told in capsys.readouterr().err
+
+
 def test_the_report_counts_unknown_subwords(run, corpus):
     write(corpus / "valid.fr", ["L'An ☃ & ☃ plus."] + ["L'An & plus."] * 4)
     write(corpus / "valid.en", read(corpus / "train.en")[:5])
