@@ -46,7 +46,7 @@ def positions_of(extra: Any, mask: Tensor) -> Tensor:
 
 
 def sentences_of_rows(extra: Any) -> Tensor | None:
-    """The sentence of each target row, if a model computed on rows (`models/on_rows.py`), or None.
+    """The sentence of each target row, if a model computed on rows (`models/packed.py`), or None.
 
     Rows of padding have finite values.
     """

@@ -2,7 +2,7 @@
 
 The host launches some 1,500 kernels per step, which can take longer than they run. A recording is
 one launch. Batches are laid out as rows (`data/rows.py`), which leaves only some dozens of shapes
-per epoch, and models compute on rows (`models/on_rows.py`). Norm, clipping and optimizer act on
+per epoch, and models compute on rows (`models/packed.py`). Norm, clipping and optimizer act on
 flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
 """
 
@@ -37,7 +37,7 @@ from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.graphs.cuda_graph import recorder_for
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
-from fairseq_plugins.models import on_rows
+from fairseq_plugins.models import packed
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.rows import largest_flash_head
@@ -69,7 +69,7 @@ class RecordedStep:
     """Adds the gradient of a batch's loss to a flat gradient, by one recording per shape.
 
     Args:
-        model: without wrappers; `on_rows.find_obstacle` finds nothing.
+        model: without wrappers; `packed.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
         flat: holds the gradient.
         parameters: the trained parameters of the model, in the order of the flat gradient.
@@ -155,7 +155,7 @@ class RecordedStep:
 
     def once(self, shape: Shape, numbers: Tensor, count: bool = True) -> Tensor:
         """Forward and backward; returns the sums of the criterion's logging output."""
-        model = on_rows.OnRows(self.model, numbers, shape)
+        model = packed.PackedModel(self.model, numbers, shape)
         # the numbers of sentences and tokens do not affect the sums
         loss, _, log = self.criterion(model, model.sample(1, 1))
         # no hooks run, and nothing is accumulated parameter by parameter
@@ -346,7 +346,7 @@ def find_obstacle(trainer: Trainer) -> str:
         if found:
             return reason
     model = trainer.get_model()
-    reason = on_rows.find_obstacle(model)
+    reason = packed.find_obstacle(model)
     if reason:
         return reason
     fused = isinstance(criterion, LabelSmoothedCrossEntropyFused)

@@ -1,7 +1,7 @@
 """fairseq's decoder layer with another feed-forward network, or with another attention function.
 
-fairseq's forward takes padded batches, with one hypothesis per row. Training on real positions only
-(`packed_decoder.py`) and beam search (`torch_backend.decoding`) use other layouts. They pass their
+fairseq's forward takes padded batches, with one hypothesis per row. Training on packed sequences
+(`models/decoder.py`) and beam search (`search/`) use other layouts. They pass their
 own attention functions to `run_decoder_layer`, which computes the rest of the layer.
 """
 
@@ -120,3 +120,21 @@ def _sublayer(
     if layer.normalize_before:
         return x + layer.dropout_module(out), weights
     return add_and_normalise(out, x, layer.dropout_module, norm)[1], weights
+
+
+def embed(side: Any, tokens: Tensor, positions: Tensor | None) -> Tensor:
+    """The input of the first layer of fairseq's encoder or decoder, for tokens in any layout.
+
+    Args:
+        side: the encoder or decoder.
+        tokens: integers of any shape.
+        positions: the embedded positions, ... x d, or None if it has none.
+    """
+    x = side.embed_scale * side.embed_tokens(tokens)
+    if side.quant_noise is not None:
+        x = side.quant_noise(x)
+    if positions is not None:
+        x = x + positions
+    if side.layernorm_embedding is not None:
+        x = side.layernorm_embedding(x)
+    return side.dropout_module(x)

@@ -155,7 +155,7 @@ def attention_on_rows(
         need_weights: whether to return the weights.
 
     Returns:
-        N x d, and S x h x width x width', or None: the weights in the grids of both layouts.
+        N x d, and the mean over heads of the weights, N x width in the grid of the memory, or None.
     """
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     if memory is x:
@@ -184,11 +184,13 @@ def attention_on_rows(
             # causal attention needs no mask: in the grid, padding comes last
             mask = memory_at.grid_padding[:, None, None, :]
         compute: Any = attend_plainly if need_weights else attend
-        found = compute(
+        mixed = compute(
             *(heads(query, at), heads(key, memory_at), heads(value, memory_at)),
             *(mask, causal, dropout),
         )
-        mixed, weights = found if need_weights else (found, None)
+        if need_weights:
+            mixed, weights = mixed
+            weights = at.from_grid(weights.mean(dim=1))
         mixed = at.from_grid(mixed.transpose(1, 2).reshape(at.batch, at.width, -1))
     return attention.out_proj(mixed), weights
 

@@ -27,7 +27,7 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.criterions.objective import Objective
 from fairseq_plugins.criterions.projection import find_projection
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.models import efficient_transformer
+from fairseq_plugins.models import decoder
 from fairseq_plugins.modules.copy_attention import Copies, find_places
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
@@ -98,7 +98,7 @@ def test_packed_rows_reach_the_loss(build, make_sample, monkeypatch, kind, prefi
     model.decoder.packs = False
     expected = run(kind, model, sample, **options)
     model.decoder.packs = True
-    monkeypatch.setattr(efficient_transformer, "put_rows", None)
+    monkeypatch.setattr(decoder, "put_rows", None)
     found = run(kind, model, sample, **options)
     monkeypatch.undo()
     torch.testing.assert_close(found[0], expected[0], rtol=1e-6, atol=0)

@@ -19,7 +19,7 @@ from fairseq_plugins.criterions import (
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import exporter
 from fairseq_plugins.lab.benchmarks import peak_memory, workloads
-from fairseq_plugins.models import efficient_transformer
+from fairseq_plugins.models import decoder
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
@@ -233,7 +233,7 @@ def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
     model = build_joined(*COPY, "--encoder-blocks", "1,1", "--training-path", "fast").train()
     sample = sample_with_copies(make_sample)
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)
-    monkeypatch.setattr(efficient_transformer, "put_rows", None)
+    monkeypatch.setattr(decoder, "put_rows", None)
     assert_same(run(LabelSmoothedCrossEntropyFused, model, sample), expected, 1e-5)
 
 

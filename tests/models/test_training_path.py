@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.models import efficient_transformer
+from fairseq_plugins.models import decoder
 from fairseq_plugins.modules.dropout import FastDropout
 from fairseq_plugins.modules.token_mixers import softmax_attention
 from tests.batches import assert_close
@@ -89,7 +89,7 @@ def test_a_batch_without_a_target(build, make_sample, mixer):
 
 
 def test_layers_that_cannot_be_packed_are_named(build, monkeypatch, caplog):
-    monkeypatch.setattr(efficient_transformer, "has_standard_layers", lambda decoder: False)
+    monkeypatch.setattr(decoder, "has_standard_layers", lambda decoder: False)
     assert not build("--training-path", "fast").decoder.packs
     assert "training also computes padding" in caplog.text
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_plugins.models.efficient_transformer import Encoder
+from fairseq_plugins.models.encoder import Encoder
 from fairseq_plugins.models.encoder_classifier import (
     EncoderClassifierModel,
     fill_classifier_defaults,

@@ -8,8 +8,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
-from fairseq_plugins.modules.decoder_layer import has_standard_layers, run_decoder_layer
-from fairseq_plugins.modules.packed_decoder import embed_rows
+from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers, run_decoder_layer
 
 from .unknown import to_known
 
@@ -209,16 +208,14 @@ class BeamDecoding:
 
     def _embed(self, previous: Tensor, number: int | Tensor) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
-
-        def position() -> Tensor:
-            assert self.positions is not None, "call `reserve` first"
-            if isinstance(number, Tensor):
-                return self.positions.index_select(0, number)
-            return self.positions[number]
-
+        position = self.positions
+        if position is not None and isinstance(number, Tensor):
+            position = position.index_select(0, number)
+        elif position is not None:
+            position = position[number]
         if self.has_numbers:
             previous = to_known(previous, self.decoder.dictionary)
-        return embed_rows(self.decoder, previous, position)
+        return embed(self.decoder, previous, position)
 
 
 class _Attention:

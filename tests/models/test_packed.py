@@ -12,7 +12,7 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.data.rows import Spec, lay_out
-from fairseq_plugins.models.on_rows import OnRows, find_obstacle
+from fairseq_plugins.models.packed import PackedModel, find_obstacle
 from tests.batches import assert_close
 
 PAD = 1
@@ -50,18 +50,18 @@ def compute(criterion, model, batch):
     return loss, log, gradients
 
 
-def on_rows(model, sample, step=16):
+def packed(model, sample, step=16):
     encoder = model.encoder
     blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
     rows = lay_out(sample, Spec.make(PAD, step, getattr(encoder, "time_window", 1), blocks))
     assert rows.shape.source[0] % step == rows.shape.target % step == 0
-    on = OnRows(model, rows.numbers, rows.shape)
+    on = PackedModel(model, rows.numbers, rows.shape)
     return on, on.sample(rows.sentences, rows.tokens)
 
 
 def assert_same(criterion, model, sample, tolerance=1e-12, **options):
     expected = compute(criterion, model, sample)
-    on, rows = on_rows(model, sample, **options)
+    on, rows = packed(model, sample, **options)
     found = compute(criterion, on, rows)
     assert_close(found[0], expected[0], "loss", tolerance)
     for name in ("nll_loss", *(["kl"] if "kl" in expected[1] else [])):
@@ -92,7 +92,7 @@ def test_fairseqs_own_transformer_and_criterion(build, make_sample):
         assert_same(LabelSmoothedCrossEntropyFused(TASK, False, 0.1), model, sample, 1e-7)
         criterion = LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)
         expected = compute(criterion, model, sample)
-        found = compute(criterion, *on_rows(model, sample))
+        found = compute(criterion, *packed(model, sample))
         assert_close(found[0], expected[0], "loss", 1e-6)
         for name, gradient in expected[2].items():
             assert_close(found[2][name], gradient, name, 1e-5)
@@ -153,7 +153,7 @@ def test_hooks_do_not_take_rows(build):
 def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
     model = build(*MODELS[name].split())
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    on, rows = on_rows(model, make_sample((5, 1, 7)), step=64)
+    on, rows = packed(model, make_sample((5, 1, 7)), step=64)
     assert rows["target"].eq(PAD).sum() > 32
     expected = compute(criterion, on, rows)
     with torch.no_grad():

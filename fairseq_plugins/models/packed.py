@@ -4,7 +4,6 @@ Results at real target positions, and all gradients, equal those of the padded b
 numbers of dropout differ. Nothing here waits for the GPU, and no size depends on data.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from fairseq.models.transformer import (
@@ -19,20 +18,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_plugins.data.rows import Shape, parts
-from fairseq_plugins.modules.compression import upsample
-from fairseq_plugins.modules.decoder_layer import has_standard_layers
-from fairseq_plugins.modules.encoder_layer import EncoderLayer, run_encoder_layer
-from fairseq_plugins.modules.packed_decoder import Memory, decode_rows, embed_rows
-from fairseq_plugins.modules.rows import Layout, Windows, attention_on_rows
+from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers
+from fairseq_plugins.modules.encoder_layer import EncoderLayer
+from fairseq_plugins.modules.rows import Layout
 
-from .efficient_transformer import Decoder, Encoder
+from .decoder import Decoder, decode_rows
+from .encoder import Encoder, encode_rows
 
 ENCODERS = (TransformerEncoder, TransformerEncoderBase, Encoder)
 DECODERS = (TransformerDecoder, TransformerDecoderBase, Decoder)
 ENCODER_LAYERS = (TransformerEncoderLayer, TransformerEncoderLayerBase, EncoderLayer)
 
 
-class OnRows:
+class PackedModel:
     """A model for one batch of rows. Criterions call it like a model.
 
     Args:
@@ -87,10 +85,12 @@ class OnRows:
         target = Layout(self.parts["target_starts"], shape.target, shape.longest_target)
         target = target.repeat(passes)
         words, previous = src_tokens.flatten(), prev_output_tokens.flatten()
-        memory = Memory(encode_rows(encoder, words, source), source[0])
+        memory = encode_rows(encoder, _embed(encoder, words, source[0]), source)
         embedded = _embed(decoder, previous, target)
         copying = getattr(decoder, "copying", None)
-        x, attention = decode_rows(decoder, embedded, target, memory, copying is not None)
+        x, attention = decode_rows(
+            decoder, embedded, target, memory, source[0], copying is not None
+        )
         extra: dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
         if copying is not None:
             extra.update(
@@ -100,71 +100,16 @@ class OnRows:
         return x if features_only else decoder.output_layer(x), extra
 
 
-def encode_rows(encoder: Any, tokens: Tensor, layouts: list[Layout]) -> Tensor:
-    """The encoder's forward on rows.
-
-    Args:
-        encoder: one of `ENCODERS`.
-        tokens: N.
-        layouts: layout of the rows in each block, or one for all if no block pools over time.
-
-    Returns:
-        N x d.
-    """
-    x, at = _embed(encoder, tokens, layouts[0]), layouts[0]
-    later, windows, first = iter(layouts[1:]), [], None
-    for layer in encoder.layers:
-        pool: Callable[[Tensor], Tensor] = _same
-        before = at
-        if getattr(layer, "starts_later_block", False):
-            first = x if first is None else first
-            if encoder.time_window > 1:
-                at = next(later)
-                windows.append(Windows(before, at, encoder.time_window))
-            pool = _pooling(layer, windows[-1:])
-        x = run_encoder_layer(layer, x, _mixing(layer, at, before), pool)
-    if first is not None:
-        x = upsample(x.unsqueeze(1), 1, encoder.upsample_features, len(x)).squeeze(1)
-        for window in reversed(windows):
-            x = window.repeat(x)
-        x = first + x
-    return x if encoder.layer_norm is None else encoder.layer_norm(x)
-
-
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
-def _pooling(layer: Any, windows: list[Windows]) -> Callable[[Tensor], Tensor]:
-    def pool(x: Tensor) -> Tensor:
-        for window in windows:
-            x = window.pool(x, layer.time_pooling)
-        return layer.feature_pooling(x.unsqueeze(1)).squeeze(1)
-
-    return pool
-
-
-def _mixing(layer: Any, at: Layout, memory_at: Layout) -> Callable[[Tensor, Tensor], Tensor]:
-    def mix(x: Tensor, memory: Tensor) -> Tensor:
-        if isinstance(layer, EncoderLayer):
-            return layer.mixer.on_rows(x, at, memory, memory_at)  # type: ignore[operator]
-        return attention_on_rows(layer.self_attn, x, at, memory, memory_at)[0]
-
-    return mix
-
-
 def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
     """The input of the first layer, N x d, with zeros at padding."""
-    padding = tokens.eq(side.padding_idx)
-
-    def positions() -> Tensor:
-        table = side.embed_positions
+    padding, table, positions = tokens.eq(side.padding_idx), side.embed_positions, None
+    if table is not None:
         numbers = (at.offset + 1).masked_fill(padding, 0) + side.padding_idx
         if hasattr(table, "weights"):  # sinusoidal
-            return table.weights.index_select(0, numbers)
-        return F.embedding(numbers, table.weight, side.padding_idx)
-
-    return embed_rows(side, tokens, positions).masked_fill(padding.unsqueeze(1), 0.0)
+            positions = table.weights.index_select(0, numbers)
+        else:
+            positions = F.embedding(numbers, table.weight, side.padding_idx)
+    return embed(side, tokens, positions).masked_fill(padding.unsqueeze(1), 0.0)
 
 
 def find_obstacle(model: Any) -> str:
