@@ -31,7 +31,6 @@ PATCHES = (
     "criterions.auxiliary",
     "search.torch_backend",
     "facts_for_compat",
-    "models.loaded_optimizer",
     "tasks.bleu_of_valid",
     "train.kernel_choice",
     "graphs.recorded_step",

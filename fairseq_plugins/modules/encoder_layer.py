@@ -51,14 +51,14 @@ class EncoderLayer(nn.Module):
         export: bool = False,
     ):
         super().__init__()
-        self.reordered = False  # whether a checkpoint with fairseq's names was loaded
         self.starts_later_block = time_pooling is not None
         self.time_pooling = time_pooling
         self.feature_pooling = feature_pooling
+        # in fairseq's order, which optimizer states follow
         self.mixer = mixer
-        self.ffn = ffn
         mixer_norm_dim = memory_dim if normalize_before and memory_dim is not None else embed_dim
         self.self_attn_layer_norm = LayerNorm(mixer_norm_dim, export=export)
+        self.ffn = ffn
         self.final_layer_norm = LayerNorm(embed_dim, export=export)
         # fairseq's name, which --retain-dropout-modules takes
         self.dropout_module = FairseqDropout(dropout, "TransformerEncoderLayerBase")
@@ -88,14 +88,8 @@ class EncoderLayer(nn.Module):
         return self.ffn(x)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename the entries of fairseq's encoder layer, so that its checkpoints load.
-
-        fairseq registers these parameters in another order, which optimizer states follow.
-        `reordered` tells `models.loaded_optimizer` that those of the checkpoint do not fit.
-        """
+        """Rename the entries of fairseq's encoder layer, so that its checkpoints load."""
         prefix = name + "."
-        if f"{prefix}self_attn.q_proj.weight" in state_dict:  # fairseq may upgrade a state twice
-            self.reordered = True
         for key in [key for key in state_dict if key.startswith(prefix)]:
             entry = key[len(prefix) :]
             for theirs, ours in _FAIRSEQ_NAMES:
