@@ -28,7 +28,7 @@ SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a progra
 __all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
 # modules that change fairseq, each with its `install`
 PATCHES = (
-    "criterions.auxiliary",
+    "criterions.expert_balance",
     "search.torch_backend",
     "facts_for_compat",
     "tasks.bleu_of_valid",

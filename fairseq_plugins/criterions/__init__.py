@@ -1,8 +1,7 @@
 """Training criterions that fairseq lacks. Importing this registers them."""
 
-from .label_smoothed_cross_entropy_fused import LabelSmoothedCrossEntropyFused
-from .label_smoothed_cross_entropy_rdrop import LabelSmoothedCrossEntropyRDrop
-from .label_smoothed_cross_entropy_simcut import LabelSmoothedCrossEntropySimCut
+from .label_smoothed import LabelSmoothedCrossEntropyFused
+from .two_passes import LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut
 
 __all__ = [
     "LabelSmoothedCrossEntropyFused",

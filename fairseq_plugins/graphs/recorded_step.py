@@ -32,7 +32,7 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.criterions.projection import find_projection
+from fairseq_plugins.criterions.label_smoothed import find_projection
 from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.graphs.cuda_graph import recorder_for

@@ -22,10 +22,10 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
-    chunked_projection,
+    chunked,
 )
-from fairseq_plugins.criterions.objective import Objective
-from fairseq_plugins.criterions.projection import find_projection
+from fairseq_plugins.criterions.chunked import Objective
+from fairseq_plugins.criterions.label_smoothed import find_projection
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import decoder
 from fairseq_plugins.modules.copy_attention import Copies, find_places
@@ -50,12 +50,12 @@ def run(kind, model, sample, **options):
 def smoothed_cross_entropy(x, target, weight, bias, smoothing, chunk):
     """The chunked loss of one pass."""
     objective = Objective(smoothing)
-    return chunked_projection.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
+    return chunked.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
 
 
 def assert_equal(model, sample, **options):
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample, **options)
-    with mock.patch.object(chunked_projection, "CHUNK", 4):
+    with mock.patch.object(chunked, "CHUNK", 4):
         found = run(LabelSmoothedCrossEntropyFused, model, sample, **options)
     torch.testing.assert_close(found[0].double(), expected[0].double(), rtol=1e-6, atol=0)
     assert found[1] == expected[1]
@@ -148,9 +148,9 @@ def test_gradients_are_those_of_finite_differences(chunk, bias):
 
 def test_validation_computes_no_gradients(monkeypatch):
     (x, weight, b), target = make_problem()
-    kind, asked = chunked_projection._Gradients, []
+    kind, asked = chunked._Gradients, []
     monkeypatch.setattr(
-        chunked_projection, "_Gradients", lambda *given: asked.append(given[0]) or kind(*given)
+        chunked, "_Gradients", lambda *given: asked.append(given[0]) or kind(*given)
     )
     with torch.no_grad():
         smoothed_cross_entropy(x, target, weight, b, 0.2, 3)
@@ -165,7 +165,7 @@ def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(chunk):
     found = []
     for rows, given in ((counted, None), (slice(None), counted)):
         x, weight, b = (leaf.detach().requires_grad_() for leaf in leaves)
-        loss = chunked_projection.chunked_loss(
+        loss = chunked.chunked_loss(
             x[rows].unsqueeze(0), target[rows], weight, b, Objective(0.2), chunk, counted=given
         ).loss
         found.append([loss, *torch.autograd.grad(loss, (x, weight, b))])
@@ -206,7 +206,7 @@ def test_of_a_mixture_in_value_and_every_gradient(chunk, smoothing):
     target[:3] = words[sentence[:3], 0]  # some targets can be copied
     leaves = (x, weight, log_generate, odds)
     expected = mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothing)
-    found = chunked_projection.chunked_loss(
+    found = chunked.chunked_loss(
         x.unsqueeze(0),
         target,
         weight,
@@ -294,7 +294,7 @@ def test_a_word_that_fills_a_chunk_stays_within_fp16():
     x = torch.full((512, 8), 4.0, dtype=torch.float16)
     weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
     target = torch.full((512,), 7)
-    smoothed_cross_entropy(x, target, weight, None, 0.0, chunked_projection.CHUNK).loss.backward()
+    smoothed_cross_entropy(x, target, weight, None, 0.0, chunked.CHUNK).loss.backward()
     expected = torch.full((50, 8), 512 * 4 / 50)
     expected[7] -= 512 * 4
     torch.testing.assert_close(weight.grad.float(), expected, rtol=2e-3, atol=0)
@@ -344,7 +344,7 @@ def test_no_more_logits_than_a_chunk_and_none_at_padding():
     }
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
     with (
-        mock.patch.object(chunked_projection, "CHUNK", 3),
+        mock.patch.object(chunked, "CHUNK", 3),
         mock.patch.object(functional, "linear", spy),
     ):
         criterion(Model(**vars(model)), sample)
@@ -489,10 +489,10 @@ def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
 def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():
     def rows(kind, vocabulary, dtype=torch.bfloat16):
         features = SimpleNamespace(device=torch.device(kind), dtype=dtype)
-        return chunked_projection.default_chunk(features, vocabulary)
+        return chunked.default_chunk(features, vocabulary)
 
-    assert rows("cpu", 10000) == chunked_projection.CHUNK
+    assert rows("cpu", 10000) == chunked.CHUNK
     assert 4096 <= rows("cuda", 10000) <= 2**26 / 10000
-    assert rows("cuda", 10**6) == chunked_projection.CHUNK
+    assert rows("cuda", 10**6) == chunked.CHUNK
     # WEIGHT_SCALE keeps sums over so many tokens within float16, and no more
-    assert rows("cuda", 10000, torch.float16) == chunked_projection.CHUNK
+    assert rows("cuda", 10000, torch.float16) == chunked.CHUNK

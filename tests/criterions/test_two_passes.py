@@ -14,11 +14,10 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
-    chunked_projection,
+    chunked,
     two_passes,
 )
-from fairseq_plugins.criterions.chunked_projection import chunked_loss
-from fairseq_plugins.criterions.objective import Objective, plain_loss
+from fairseq_plugins.criterions.chunked import Objective, chunked_loss, plain_loss
 from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
@@ -206,7 +205,7 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
         criterion = make(kind, **options, **more)
         with plain(model):
             expected = run(criterion, model, sample)
-        with mock.patch.object(chunked_projection, "CHUNK", 6):
+        with mock.patch.object(chunked, "CHUNK", 6):
             found = run(criterion, model, sample)
         assert expected[2]["kl"] > 0
         assert found[1] == expected[1]

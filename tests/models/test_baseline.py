@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
 from tests.models.conftest import TINY, drop_mscffn
 
 CHOICES = (

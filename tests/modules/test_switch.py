@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask, LegacyFairseqTask
 from torch import nn
 
-from fairseq_plugins.criterions.auxiliary import add_auxiliary_losses, install
+from fairseq_plugins.criterions.expert_balance import add_auxiliary_losses, install
 from fairseq_plugins.modules.feed_forward import (
     FeedForwardSpec,
     LowDimensionalFeedForward,

@@ -45,8 +45,9 @@ class SwitchFeedForward(FeedForward):
     the batch.
 
     ``balance N sum_i f_i P_i`` of each layer (eq. 4 to 6) is added to the loss of any criterion
-    (`criterions/auxiliary.py`): f_i is the share of positions that go to expert i, and P_i the mean
-    of p_i. It is computed per batch and process: two processes train like one with --update-freq 2.
+    (`criterions/expert_balance.py`): f_i is the share of positions that go to expert i, and P_i the
+    mean of p_i. It is computed per batch and process, so two processes train like one with
+    --update-freq 2.
 
     MSCFFN's table 2 uses six experts of inner dimension sqrt(5) / 2 d. The paper's noise on the
     router's input is not implemented.
