@@ -66,7 +66,7 @@ class CopyAttention(nn.Module):
         n_i  = [src_{i-1} = y_{t-1}] (a_i + 1e-4) / sum_j [src_{j-1} = y_{t-1}] (a_j + 1e-4)
 
     and (1 - m) a + m n replaces a. Otherwise attention must learn positions for this, and an
-    encoder that only adds summaries of the whole source, such as Fastformer's, does not tell a
+    encoder that only adds global vectors of the whole source, such as Fastformer's, does not tell a
     position which word precedes it. m is initially 1/2.
 
     P is represented by the logits V s and, per source position, the log-odds of copying::

@@ -14,7 +14,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
-    chunked_projection,
+    chunked,
 )
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import exporter
@@ -69,7 +69,7 @@ def assert_all_forms_agree(model, sample, paths=(False, True)):
     for packs in paths:
         model.train().decoder.packs = packs
         plain = run(LabelSmoothedCrossEntropyCriterion, model, sample, report_accuracy=True)
-        with mock.patch.object(chunked_projection, "CHUNK", 4):
+        with mock.patch.object(chunked, "CHUNK", 4):
             fused = run(LabelSmoothedCrossEntropyFused, model, sample, report_accuracy=True)
         assert_same(fused, plain, 1e-9)
         results.append(plain)
@@ -219,7 +219,7 @@ def test_two_passes_take_the_plain_form(build_joined, make_sample):
     """R-Drop's divergence is that of the mixtures."""
     model = build_joined(*COPY, "--encoder-blocks", "1,1").train()
     sample = sample_with_copies(make_sample)
-    with mock.patch.object(chunked_projection, "_ChunkedLoss", None):
+    with mock.patch.object(chunked, "_ChunkedLoss", None):
         loss, log, gradients = run(LabelSmoothedCrossEntropyRDrop, model, sample)
     assert log["kl"] == pytest.approx(0, abs=1e-6)  # without dropout
     expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)

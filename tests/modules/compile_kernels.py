@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.kernels import products, residual, summaries, sums
+from fairseq_plugins.modules.kernels import additive_attention, products, residual, sums
 
 # of a program on a GeForce RTX 30 and on an H100; no GPU since the A100 has less than the first
 SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
@@ -18,8 +18,8 @@ OPTIONS = ("num_warps", "num_stages", "maxnreg")
 FLOAT32 = {
     products: "grad_expand grad_expand_bias grad_contract grad_contract_bias",
     residual: "mean deviation out_mean out_deviation grad_parameters",
-    summaries: "out out_sum out_max out_total maximum softmax_total grad_directions sums kept"
-    " largest total summary weight",
+    additive_attention: "out out_sum out_max out_total maximum softmax_total grad_directions"
+    " sums kept largest total summary weight",
     sums: "parts",
 }
 NUMBERS = (
@@ -82,13 +82,13 @@ def main() -> None:
                 blocks = products._blocks(kernel, 12 * size, size, 6 * size, seed, limit)
                 report(products, name, blocks, str(size))
         for dim, heads in ((512, 16), (512, 32), (1024, 16)):
-            half = kernels.MAX_SUMMARIES // 2
-            if dim * heads > (kernels.MAX_SUMMARIES if limit >= kernels.LARGE else half):
+            half = kernels.MAX_ADDITIVE // 2
+            if dim * heads > (kernels.MAX_ADDITIVE if limit >= kernels.LARGE else half):
                 continue
             for kernel in ("forward", "backward"):
-                blocks = summaries._blocks(kernel, dim, heads, seed, seed, seed, limit)
-                report(summaries, "_" + kernel, blocks, f"{dim} {heads}")
-            report(summaries, "_combine", {"DIM": dim}, f"{dim} {heads}")
+                blocks = additive_attention._blocks(kernel, dim, heads, seed, seed, seed, limit)
+                report(additive_attention, "_" + kernel, blocks, f"{dim} {heads}")
+            report(additive_attention, "_combine", {"DIM": dim}, f"{dim} {heads}")
         for dim in (512, kernels.MAX_FEATURES):
             blocks = residual._blocks(dim, seed)
             report(residual, "_forward", blocks, str(dim))

@@ -15,9 +15,9 @@ from fairseq_plugins.modules import kernels, residual
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProducts
 from fairseq_plugins.modules.rows import Layout
-from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, summaries
+from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, fastformer
+from fairseq_plugins.modules.token_mixers.additive_attention import WeightedSums
 from fairseq_plugins.modules.token_mixers.fastformer import FastformerOptions
-from fairseq_plugins.modules.token_mixers.plain_summaries import Summaries
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -148,8 +148,10 @@ def test_products_kernel(tokens, size, subspaces, width, p, dtype, tolerance):
         pytest.param(300, 3, 512, 4, True, 0.0, marks=on_gpu),
     ],
 )
-def test_summaries_kernel(length, bsz, dim, heads, shared, p, dtype, tolerance, monkeypatch):
-    monkeypatch.setattr(module("summaries"), "LEAST", 16)
+def test_additive_attention_kernel(
+    length, bsz, dim, heads, shared, p, dtype, tolerance, monkeypatch
+):
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 16)
     x = normal(bsz, length, dim, dtype=dtype).transpose(0, 1)  # not contiguous
     directions = normal(*((heads, dim) if shared else (bsz, heads, dim)), dtype=dtype, seed=1)
     seed = seeds(p)
@@ -157,11 +159,11 @@ def test_summaries_kernel(length, bsz, dim, heads, shared, p, dtype, tolerance, 
     padding = torch.zeros(bsz, length, dtype=torch.bool, device=DEVICE)
     padding[0, -3:] = length > 3
     padding[-1] = True  # a sentence of padding alone
-    kernel = module("summaries").KernelSummaries.apply
+    kernel = module("additive_attention").KernelSums.apply
     for mask in (None, padding):
         compare(
             lambda *given: kernel(*given, 0.3, p, seed),
-            lambda *given: Summaries.apply(*given, 0.3, keep),
+            lambda *given: WeightedSums.apply(*given, 0.3, keep),
             [x, directions],
             (mask,),
             tolerance,
@@ -227,12 +229,12 @@ def test_dropout_in_kernels_has_its_probability(p):
 TRIALS = {
     "products": [(24, 6, 18, 0), (24, 6, 18, 1)],
     "residual": [(24, 0), (24, 1)],
-    "summaries": [(24, 3, 0), (24, 3, 1)],
+    "additive_attention": [(24, 3, 0), (24, 3, 1)],
 }
 LARGE_TRIALS = {
     "products": [(768, 64, 384, 0), (768, 64, 384, 1), (512, 64, 384, 0), (1536, 128, 768, 0)],
     "residual": [(512, 1), (768, 0), (1024, 1)],
-    "summaries": [(512, 8, 1), (512, 32, 0), (1024, 16, 1), (256, 16, 0)],
+    "additive_attention": [(512, 8, 1), (512, 32, 0), (1024, 16, 1), (256, 16, 0)],
 }
 
 
@@ -249,7 +251,7 @@ def trials(sizes):
 def test_kernels_are_exact_and_pass_their_check(name, sizes, dtype, monkeypatch):
     """At most twice the error of the plain form; the random numbers of a training stay."""
     monkeypatch.setattr(kernels, "TOLERANCE", 1e-6)
-    monkeypatch.setattr(module("summaries"), "LEAST", 8)
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 8)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     with torch.no_grad():
@@ -284,14 +286,14 @@ def test_a_broken_kernel_is_found(monkeypatch, name, fault):
             yield trial._replace(fast=lambda *given, trial=trial: fast(trial, given))
 
     monkeypatch.setattr(module(name), "trials", broken)
-    monkeypatch.setattr(module("summaries"), "LEAST", 8)
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 8)
     told = kernels._check(name, torch.device(DEVICE), torch.float16, *TRIALS[name][0])
     assert told.startswith(name) and "\n" not in told
     assert ("RuntimeError: out of resources" if fault == "exception" else "differs") in told
 
 
 @needs_triton
-def test_gradients_of_summaries_stay_exact_beside_a_large_common_vector():
+def test_gradients_of_additive_attention_stay_exact_beside_a_large_common_vector():
     """What x has in common at all positions cancels in the gradient of the directions."""
     common = 3 * normal(32, seed=2)
     x = (normal(40, 2, 32) + common).half()
@@ -304,11 +306,11 @@ def test_gradients_of_summaries_stay_exact_beside_a_large_common_vector():
         summary.backward(weights.to(dtype))
         return leaf.grad.double()
 
-    exact = gradient(Summaries.apply, torch.float64, None)
-    kernel = module("summaries").KernelSummaries.apply
+    exact = gradient(WeightedSums.apply, torch.float64, None)
+    kernel = module("additive_attention").KernelSums.apply
     plain, ours = (
         (gradient(function, torch.float16, *given) - exact).norm() / exact.norm()
-        for function, *given in ((Summaries.apply, None), (kernel, 0.0, None))
+        for function, *given in ((WeightedSums.apply, None), (kernel, 0.0, None))
     )
     assert ours <= 3 * plain and plain < 1e-2
 
@@ -323,14 +325,14 @@ def build_products(x):
     return ffn._products_by_kernel
 
 
-def build_summaries(x):
+def build_additive_attention(x):
     directions = torch.ones(4, x.size(1)).to(x)
-    return lambda x: summaries.summarize_by_kernel(x.unsqueeze(1), directions, None, 0.1, 0.5)[0]
+    return lambda x: fastformer.attend_by_kernel(x.unsqueeze(1), directions, None, 0.1, 0.5)[0]
 
 
 @needs_triton
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
-@pytest.mark.parametrize("build", [build_residual, build_products, build_summaries])
+@pytest.mark.parametrize("build", [build_residual, build_products, build_additive_attention])
 def test_a_graph_records_kernels_and_draws_anew(build):
     """Nothing waits for the host, and each replay drops others."""
     x = normal(512, 64, dtype=torch.bfloat16).requires_grad_()
@@ -408,8 +410,8 @@ def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(fresh, monkeypa
     for _ in range(2):
         assert not kernels.usable(HALF, "products", 1)
         assert not kernels.usable(HALF, "products", 2)
-        assert kernels.usable(HALF, "summaries", 1)
-    assert kernels.in_use() == ["summaries"]
+        assert kernels.usable(HALF, "additive_attention", 1)
+    assert kernels.in_use() == ["additive_attention"]
     assert [record.message for record in caplog.records] == [
         "Triton kernels are not used, plain torch is: it fails"
     ]
@@ -476,14 +478,14 @@ def test_a_gpu_that_is_too_old_uses_plain_torch(monkeypatch):
         (2048, 1, False, False),
     ],
 )
-def test_summaries_that_have_no_room_do_without_the_kernel(monkeypatch, dim, heads, small, large):
+def test_without_room_additive_attention_needs_no_kernel(monkeypatch, dim, heads, small, large):
     asked = []
     monkeypatch.setattr(kernels, "usable", lambda *given: asked.append(1) and False)
     x, directions = torch.ones(2, 1, dim).as_subclass(OnGpu), torch.ones(heads, dim)
     for memory, room in ((kernels.SHARED_MEMORY, small), (227 * 1024, large)):
         monkeypatch.setattr(kernels, "shared_memory_of", lambda x, memory=memory: memory)
         asked.clear()
-        assert not summaries.has_kernel(x, directions, False)
+        assert not fastformer.has_kernel(x, directions, False)
         assert bool(asked) == room
 
 
@@ -517,24 +519,24 @@ def test_mscffn_uses_its_kernel(monkeypatch, dropout, usable):
 @pytest.mark.parametrize("usable", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
-    asked, kernel = [], module("summaries")
+    asked, kernel = [], module("additive_attention")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
-    taken, apply = [], kernel.KernelSummaries.apply
+    taken, apply = [], kernel.KernelSums.apply
     counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
-    monkeypatch.setattr(kernel, "KernelSummaries", counted)
+    monkeypatch.setattr(kernel, "KernelSums", counted)
     torch.manual_seed(1)
     mixer = Fastformer(MixerSpec(16, 16, 2, dropout=dropout)).half().to(DEVICE)
     mixer.reassociate = mixer.fold = True
     x = normal(7, 3, 16, dtype=torch.float16)
     padding = torch.zeros(3, 7, dtype=torch.bool, device=DEVICE)
     padding[1, 5:] = True
-    monkeypatch.setattr(summaries, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: True)
     out = mixer(x, x, padding, padding)
-    assert set(asked) == set(mixer.kernels()) == {("summaries", 16, 2, int(dropout > 0))}
+    assert set(asked) == set(mixer.kernels()) == {("additive_attention", 16, 2, int(dropout > 0))}
     assert len(taken) == 2 * usable
     assert torch.isfinite(out).all()
     if not dropout:
-        monkeypatch.setattr(summaries, "is_on_gpu", lambda x: False)
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: False)
         torch.testing.assert_close(out, mixer(x, x, padding, padding), atol=2e-3, rtol=2e-2)
 
 
@@ -550,14 +552,14 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
         for starts in ([0, 1, 1, 8, 13], [0, 5, 5, 7, 20])
     ]
     leaves = [x, memory, *mixer.parameters()]
-    kernel, taken = module("summaries"), []
-    apply = kernel.KernelSummaries.apply
+    kernel, taken = module("additive_attention"), []
+    apply = kernel.KernelSums.apply
     counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
-    monkeypatch.setattr(kernel, "KernelSummaries", counted)
+    monkeypatch.setattr(kernel, "KernelSums", counted)
     monkeypatch.setattr(kernels, "usable", lambda *given: True)
     found = []
     for on_gpu in (False, True):
-        monkeypatch.setattr(summaries, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         out = mixer.on_rows(x, layouts[0], memory, layouts[1])
         assert len(taken) == 2 * on_gpu
         found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])

@@ -16,7 +16,7 @@ from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFN
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec
 from fairseq_plugins.train import kernel_choice
 
-BOTH = ["products", "summaries"]
+BOTH = ["additive_attention", "products"]
 
 
 def trainer(cuda_graphs=False, **common):
@@ -143,8 +143,8 @@ def choose(rank, folder, values, faults):
 @pytest.mark.parametrize(
     "values, faults, expected",
     [
-        ("11", ("", ""), "products,summaries"),
-        ("11", ("", "products"), "summaries"),
+        ("11", ("", ""), "additive_attention,products"),
+        ("11", ("", "products"), "additive_attention"),
         ("10", ("", ""), ""),
         ("1x", ("", ""), "rank 1: FAIRSEQ_PLUGINS_TRITON=x: set it to 0 (plain torch) or 1"),
     ],

@@ -122,12 +122,12 @@ def _products(kernel: str, device: torch.device, dtype: torch.dtype, part: int) 
 
 def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     """128 sentences of 2,048 positions with 1,024 features, 16 heads."""
-    from fairseq_plugins.modules.kernels import summaries
+    from fairseq_plugins.modules.kernels import additive_attention
 
     dim = 1024 if part <= 64 else 64
     leaves = [torch.randn(2048 // part, max(1, 128 // part), dim), torch.randn(16, dim)]
     leaves = [leaf.to(device, dtype).requires_grad_(kernel == "backward") for leaf in leaves]
-    own = summaries.BLOCKS[kernel]
+    own = additive_attention.BLOCKS[kernel]
     tried = [
         {"TIMES": times, "num_stages": stages, **registers}
         for times in (16, 32)
@@ -137,12 +137,12 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
     return Kernel(
         partial(
             _work,
-            lambda: summaries.KernelSummaries.apply(*leaves, None, dim**-0.5, 0.0, None)[0],
+            lambda: additive_attention.KernelSums.apply(*leaves, None, dim**-0.5, 0.0, None)[0],
             leaves,
         ),
         [
             (",".join(f"{name}={number}" for name, number in blocks.items()),
-             (summaries.BLOCKS, kernel, blocks))
+             (additive_attention.BLOCKS, kernel, blocks))
             for blocks in [own, *(each for each in tried if each != own)]
         ],
     )  # fmt: skip

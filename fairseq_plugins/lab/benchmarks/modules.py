@@ -20,7 +20,7 @@ from fairseq_plugins.modules.feed_forward import (
 from fairseq_plugins.modules.projections import project_together
 from fairseq_plugins.modules.residual import add_and_normalise
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
-from fairseq_plugins.modules.token_mixers.summaries import summarize
+from fairseq_plugins.modules.token_mixers.fastformer import attend_additively
 
 
 class FusedAttention(nn.Module):
@@ -69,7 +69,7 @@ class Copy(nn.Module):
 
 
 class Summaries(nn.Module):
-    """One of Fastformer's summaries: T x B x d -> B x h x d."""
+    """A global query or key of Fastformer: T x B x d -> B x h x d."""
 
     def __init__(self, embed_dim: int, num_heads: int):
         super().__init__()
@@ -77,7 +77,7 @@ class Summaries(nn.Module):
         self.scaling = embed_dim**-0.5
 
     def forward(self, x: Tensor) -> Tensor:
-        return summarize(x, self.directions, None, self.scaling)[0]
+        return attend_additively(x, self.directions, None, self.scaling)[0]
 
 
 class Residual(nn.Module):

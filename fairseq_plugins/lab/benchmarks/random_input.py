@@ -8,7 +8,7 @@
 
 A contender is a module or an architecture, with options of its own; the first is the baseline.
 Modules: softmax (fairseq's attention), sdpa (torch's fused attention), fastformer,
-fastformer-plain, fastformer-reassociated, ffn, mscffn; summaries (one of Fastformer's two), copy
+fastformer-plain, fastformer-reassociated, ffn, mscffn; summaries (a query of Fastformer), copy
 (of its input: what memory can do); residual (dropout, residual and LayerNorm) and projections
 (queries, keys and values), each also with -plain: as fairseq computes them. Training is one step
 (forward and backward, with Adam for an encoder or a model), forward is evaluation without

@@ -33,12 +33,12 @@ from fairseq_plugins.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
-NAMES = ("products", "residual", "summaries")
+NAMES = ("products", "residual", "additive_attention")
 SHARED_MEMORY = 99 * 1024  # of a program on small GPUs, in bytes
 LARGE = 160 * 1024  # GPUs with at least this are for data centres; programs are larger
 # The largest sizes that programs have room for:
 MAX_SUBSPACE = 128  # d/n of MSCFFN
-MAX_SUMMARIES = 16 * 1024  # h x d of Fastformer, rounded up as in `block`; half on a small GPU
+MAX_ADDITIVE = 16 * 1024  # h x d of Fastformer, rounded up as in `block`; half on a small GPU
 MAX_FEATURES = 8192  # d of a LayerNorm
 DTYPES = (torch.bfloat16, torch.float16)  # tensor cores have no exact float32 products
 TRITON = (3, 4)  # the first version that compiles all kernels: 3.3 fails for an H100
@@ -120,9 +120,9 @@ def shared_memory_of(x: Tensor) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", SHARED_MEMORY))
 
 
-def has_room_for_summaries(x: Tensor, heads: int) -> bool:
-    """Whether the programs for summaries of `x`, ... x d, fit on its GPU."""
-    most = MAX_SUMMARIES if shared_memory_of(x) >= LARGE else MAX_SUMMARIES // 2
+def has_room_for_heads(x: Tensor, heads: int) -> bool:
+    """Whether the programs of additive attention over `x`, ... x d, fit on its GPU."""
+    most = MAX_ADDITIVE if shared_memory_of(x) >= LARGE else MAX_ADDITIVE // 2
     return block(x.size(-1)) * block(heads) <= most
 
 

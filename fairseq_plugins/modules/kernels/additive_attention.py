@@ -1,9 +1,9 @@
-"""Fastformer's summaries as Triton kernels that read x once.
+"""Fastformer's additive attention as Triton kernels that read x once.
 
 A forward program reads one part of one sentence. It computes the scores of all heads, a running
 softmax and the weighted sum of its rows. Another kernel combines the parts, as in flash decoding.
 Backward recomputes the weights from the saved maximum and total. The mean in softmax's gradient
-needs no extra pass: it is the dot product of the summary and its gradient.
+needs no extra pass: it is the dot product of the sum and its gradient.
 
 Features are cut into slices, the first dimension of all products: each warp holds a slice of the
 directions in registers and reads its slice of every row. Without slices, each warp would read whole
@@ -234,14 +234,14 @@ def _backward(
     tl.store(grad_directions + place + of_heads, total, mask=real)
 
 
-class KernelSummaries(torch.autograd.Function):
-    """`token_mixers.plain_summaries.Summaries` on a GPU.
+class KernelSums(torch.autograd.Function):
+    """`token_mixers.additive_attention.WeightedSums` on a GPU.
 
     The same arguments and result, but no float64, and dropout of the weights as its probability
     and a seed (None drops nothing).
 
     With `starts`, S + 1, x is N x d with concatenated sentences: the start of each sentence, and
-    the end of the last one, N. None has more than `longest` rows; an empty one has a summary of
+    the end of the last one, N. None has more than `longest` rows; an empty one has a sum of
     zeros.
     """
 
@@ -270,7 +270,7 @@ class KernelSummaries(torch.autograd.Function):
         kept, largest, total = torch.empty(
             3, parts, bsz, heads, dtype=torch.float32, device=x.device
         ).unbind()
-        # summaries in float32: backward subtracts means computed from them, and what x has in
+        # sums in float32: backward subtracts means computed from them, and what x has in
         # common at all positions must cancel
         summary = torch.empty(bsz, heads, dim, dtype=torch.float32, device=x.device)
         weight, maximum, all_total = torch.empty(
@@ -368,7 +368,7 @@ def _blocks(
 
 def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Iterator[Trial]:
     """The trials of `kernels.usable`, for d, h and whether dropout is on."""
-    from fairseq_plugins.modules.token_mixers.plain_summaries import Summaries
+    from fairseq_plugins.modules.token_mixers.additive_attention import WeightedSums
 
     length, bsz, p = 2 * LEAST + 5, 3, 0.3
     x = draw(length, bsz, dim)
@@ -382,10 +382,10 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
     for hidden, directions in ((None, draw(heads, dim)), (padding, draw(bsz, heads, dim))):
 
         def fast(x: Tensor, directions: Tensor, hidden: Tensor | None = hidden) -> Any:
-            return KernelSummaries.apply(x, directions, hidden, dim**-0.5, p, seed)
+            return KernelSums.apply(x, directions, hidden, dim**-0.5, p, seed)
 
         def plain(x: Tensor, directions: Tensor, hidden: Tensor | None = hidden) -> Any:
-            return Summaries.apply(x, directions, hidden, dim**-0.5, keep)
+            return WeightedSums.apply(x, directions, hidden, dim**-0.5, keep)
 
         yield Trial(fast, plain, [x, directions])
 
@@ -395,7 +395,7 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
 
     def on_rows(x: Tensor, directions: Tensor) -> Any:
         rows = x.flatten(0, 1)
-        return KernelSummaries.apply(rows, directions, None, dim**-0.5, p, seed, starts, 2 * length)
+        return KernelSums.apply(rows, directions, None, dim**-0.5, p, seed, starts, 2 * length)
 
     def one_by_one(x: Tensor, directions: Tensor) -> Any:
         rows, found = x.reshape(-1, 1, dim), []
@@ -406,7 +406,7 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
             if start == end:
                 found.append((own * 0, own[:, :, :1] * 0))
             else:
-                found.append(Summaries.apply(rows[start:end], own, None, dim**-0.5, factors))
+                found.append(WeightedSums.apply(rows[start:end], own, None, dim**-0.5, factors))
         return tuple(torch.cat(parts) for parts in zip(*found))
 
     yield Trial(on_rows, one_by_one, [x, draw(len(ends), heads, dim)])
