@@ -24,7 +24,7 @@ setup(
         "": ["*"],
         "fairseq_plugins": [
             *("recipes/README.md", "recipes/*/*.yaml", "recipes/*/settings/*.yaml"),
-            *("lab/benchmarks/*.yaml", "lab/recipes/*.yaml", "pretrained/*/*"),
+            *("lab/benchmarks/*.yaml", "lab/recipes/*.yaml", "lab/tables/*.yaml", "pretrained/*/*"),
         ],
     },
     exclude_package_data={"": ["*.pyc"]},

@@ -18,7 +18,7 @@ from fairseq_plugins.arguments import add_path
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.benchmarks import plots
 from fairseq_plugins.lab.reproduction.plots import draw_sizes
-from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.lab.reproduction.tables import table_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "examples" / "translation" / "results"
 FEW_PAIRS = "iwslt14_few_pairs_*_seed1*.json"
@@ -109,13 +109,13 @@ def draw_curves(name: str, folder: Path) -> None:
 
 def draw_pairs(folder: Path) -> None:
     """Test scores against the number of training pairs, beside the published curve."""
-    published = TABLES["low-resource"].by_pairs
+    published = table_of("low-resource").by_pairs
     assert published is not None
     points: dict[str, dict[int, float]] = {}
     for run in read_runs(FEW_PAIRS):
         ((_, scores),) = run["test"].items()
         points.setdefault(run["row"], {})[training_pairs(run)] = scores["BLEU"]
-    draw_sizes(folder / f"{PAIRS}.svg", points, published, published.metric)
+    draw_sizes(folder / f"{PAIRS}.svg", points, published, published["metric"])
 
 
 def model_of(run: dict[str, Any]) -> str | None:

@@ -122,6 +122,19 @@ def folders(recipe: Path) -> list[Path]:
     return [recipe.parent, own] if own.is_dir() else [recipe.parent]
 
 
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _BoundedLoader)
+    except Exception as error:  # also those of int, float and datetime, which PyYAML calls
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
+
+
 def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
     """The options of a YAML file and of its `defaults`, by the names of the command line.
 
@@ -136,11 +149,7 @@ def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
     """
     if path in of:
         raise ConfigurationError(f"{path} is among its own defaults: remove it there")
-    try:
-        groups: Any = yaml.load(path.read_text(encoding="utf-8"), _BoundedLoader) or {}
-    except Exception as error:  # also those of int, float and datetime, which PyYAML calls
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
+    groups = read_yaml(path) or {}
     if not isinstance(groups, dict) or not isinstance(groups.get("defaults", []), list):
         raise ConfigurationError(f"{path}: give groups of options, such as 'optimization:'")
     options: dict[str, Any] = {}

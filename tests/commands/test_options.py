@@ -27,6 +27,7 @@ from fairseq_plugins.train import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
+    "sweep": "train/test_sweep.py",
     "prepare-bidirectional": "data/test_bidirectional.py",
     **{
         f"prepare-{name}": "data/test_options.py"

@@ -13,7 +13,7 @@ from fairseq_plugins.data.pretraining import GAP, Pretraining, importance
 from fairseq_plugins.data.readers import Item
 from fairseq_plugins.data.summarization import parse_alone
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.reproduction.first_data import prepare_pretraining
+from fairseq_plugins.train.first_data import prepare_pretraining
 from tests.data.test_summarization import SIZES, SMALL, article, write_pairs
 
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."

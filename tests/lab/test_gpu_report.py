@@ -15,8 +15,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab import gpu_report
 from fairseq_plugins.lab.benchmarks import contenders, prepared
 from fairseq_plugins.lab.commands import benchmark, reproduce
-from fairseq_plugins.lab.reproduction.request import choose_rows, refuse_fixed
-from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.lab.reproduction.tables import table_of
 from tests.conftest import ROOT
 from tests.lab.benchmarks.running import measure
 
@@ -48,8 +47,7 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
         assert evaluate.read_arguments(words).cpu == toy
     elif name == "reproduce":
         args = reproduce.read_arguments(words)
-        assert args.cpu == toy and choose_rows(TABLES[args.table], args.rows)
-        refuse_fixed(TABLES[args.table], args.words, "the options after --")
+        assert args.cpu == toy and table_of(args.table).choose_rows(args.rows)
     else:
         assert name == "pytest" and ("--collect-only" in words) == toy
 

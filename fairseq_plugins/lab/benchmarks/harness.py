@@ -4,24 +4,21 @@ Ratios of contenders that are timed in turn in one process are stable, while abs
 """
 
 import argparse
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.modules import kernels
 from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.train.operations import count_flops
 
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
@@ -205,49 +202,6 @@ def compare(
         count_flops(work, items) if counted(name) else None for name, work in zip(names, works)
     ]
     return comparison(names, times, flops)
-
-
-def count_flops(work: Work, inputs: Iterable[Any]) -> int:
-    """Operations that matrix products and attention of `work` execute on all inputs.
-
-    A multiply-add counts as two. Recomputation in backward is counted; element-wise operations are
-    not. Triton kernels, which torch cannot look into, are off while it counts.
-    """
-    aten = torch.ops.aten
-    missing_in_torch: dict[Any, Callable[..., int]] = {
-        aten.addmm_: _added_product,
-        aten.baddbmm_: _added_products,
-        aten._addmm_activation: _added_product,
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    }
-    plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
-    with plain, FlopCounterMode(display=False, custom_mapping=missing_in_torch) as counter:
-        for each in inputs:
-            work(each)
-    return counter.get_total_flops()
-
-
-def _added_product(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
-    return 2 * left[0] * left[1] * right[1]
-
-
-def _added_products(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
-    return 2 * left[0] * left[1] * left[2] * right[2]
-
-
-# shapes of queries, keys and values: B x h x T x s
-def _attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> int:
-    batch, heads, length, size = query
-    return 2 * batch * heads * length * key[2] * (size + value[3])
-
-
-def _attention_backward(
-    gradient: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any
-) -> int:
-    """Recomputed scores, and the gradients of weights, values, queries and keys."""
-    batch, heads, length, size = query
-    return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])
 
 
 def one_line(error: BaseException, line: int = 0) -> str:

@@ -65,6 +65,11 @@ class Recommendations(TestSet):
             progress(len(numbers))
         return found
 
+    def columns(self, output: list[np.ndarray]) -> dict[str, Sequence[str]]:
+        """See `TestSet.columns`."""
+        ranks = [" ".join(map(str, each)) for each in output]
+        return {"impression": self.names, "ranks": ranks}
+
     def write(self, output: list[np.ndarray], folder: Path) -> None:
         """Write prediction.txt, in the format of the MIND challenge."""
         lines = (f"{name} [{','.join(map(str, r))}]" for name, r in zip(self.names, output))

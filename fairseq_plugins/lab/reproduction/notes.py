@@ -33,7 +33,7 @@ def notes(results: dict[str, Any]) -> list[str]:
     found += precision_notes(results)
     if results["timed"]:
         found += time_notes(results, runs)
-    machines = [place["machine"] for run in runs for place in places_of(run)]
+    machines = [run["training"]["machine"] for run in runs]
     found += [describe_machine(machine) for machine in distinct(machines)]
     found.append(f"Settings: `{results['settings']}`.")
     return [*found, *failed]
@@ -117,8 +117,6 @@ def precision_notes(results: dict[str, Any]) -> list[str]:
             words = " ".join(run["training"]["command"])
             half = re.search(r"(?<!\S)--(?:memory-efficient-)?(bf16|fp16|amp)(?!\S)", words)
             name = half.group(1) if half else "fp32"
-            begun = run["training"].get("first_precision") or name
-            name = name if begun == name else f"{begun}, then {name}"
             runs.setdefault(name, []).append(f"{row['name']} {run['seed']}")
     if len(runs) == 1:
         return [f"Precision of training: {name}." for name in runs]
@@ -144,29 +142,14 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def time_notes(results: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
-    skipped = extent([run["training"]["timing_skip"] for run in runs])
     found = [
-        "s/epoch: median time of an update by the training log x updates of an epoch; the "
-        f"first {skipped} updates of each start, validation and saving are left out."
+        "s/epoch: median time of an update by the training log x updates of an epoch; the first "
+        "updates of each start, validation and saving are left out."
     ]
     together = extent([run["training"]["parallel"] for run in runs])
     disturbed = together != "1"
     if disturbed:
         found.append(f"Up to {together} runs shared the machine: their s/epoch disturb each other.")
-    shared = extent([place.get("processes", 1) for run in runs for place in places_of(run)])
-    if shared != "1":
-        found.append(f"Processes that shared a training: {shared}.")
-    several = [
-        f"{row['name']} {run['seed']}"
-        for row in results["rows"]
-        for run in row["runs"]
-        if len(places_of(run)) > 1
-    ]
-    if several:
-        found.append(
-            "Trained in parts, on other machines, by other versions or numbers of processes, so "
-            f"that s/epoch is of all parts: {', '.join(several)}."
-        )
     interleaved = results["interleaved"]
     if interleaved:
         quartiles = "; ".join(
@@ -187,11 +170,6 @@ def time_notes(results: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]
             "interleaved" + (": not to be trusted here." if disturbed else ".")
         )
     return found
-
-
-def places_of(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The machines that a run was trained on, and the processes that shared it on each."""
-    return [*run["training"].get("earlier_places", []), run["training"]]
 
 
 def describe_machine(machine: dict[str, Any], word: str = "Machine") -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.lab.benchmarks.plots import MARKERS, figure
 from fairseq_plugins.lab.reproduction.figures import (
     VALIDATION,
     distinct,
@@ -17,7 +16,7 @@ from fairseq_plugins.lab.reproduction.figures import (
     scores,
 )
 from fairseq_plugins.lab.reproduction.intervals import Sample, half_interval
-from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.plotting import MARKERS, figure
 
 
 class Curve(NamedTuple):
@@ -125,8 +124,8 @@ def by_pairs(all_results: Sequence[dict[str, Any]], metric: str) -> dict[str, di
 
 def _draw_sizes(path: Path, results: dict[str, Any], beside: Sequence[dict[str, Any]]) -> None:
     """Scores against the number of training pairs, beside published ones."""
-    published = TABLES[results["table"]].by_pairs
-    metric = published.metric if published else results["metrics"][0]
+    published = results["by_pairs"]
+    metric = published["metric"] if published else results["metrics"][0]
     draw_sizes(path, by_pairs([results, *beside], metric), published, metric)
 
 
@@ -140,8 +139,8 @@ def draw_sizes(
             marker = MARKERS[number % len(MARKERS)]
             axis.plot(pairs, [found[each] for each in pairs], marker=marker, label=row)
         if published:
-            line = {"color": "black", "marker": ".", "label": published.source}
-            axis.plot(*zip(*published.points), "--", **line)
+            line = {"color": "black", "marker": ".", "label": published["source"]}
+            axis.plot(*zip(*published["points"]), "--", **line)
         axis.set_xscale("log")
         axis.set_xlabel("training pairs")
         axis.set_ylabel(f"test {metric}")

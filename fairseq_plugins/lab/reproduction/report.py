@@ -8,7 +8,6 @@ from fairseq_plugins.files import written_whole
 from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.agreement import agreement
 from fairseq_plugins.lab.reproduction.figures import (
-    VALIDATION,
     distinct,
     epoch_seconds,
     extent,
@@ -86,22 +85,9 @@ def published(results: dict[str, Any], row: dict[str, Any], place: int) -> str:
 
 
 def unfinished(results: dict[str, Any]) -> list[str]:
-    """Lines with the progress of the runs that are to be trained further."""
-    if not results["unfinished"]:
-        return []
-    lines = ["", "Not finished. Rerun to resume:", ""]
-    seen = {name for run in results["unfinished"] for found in run["valid"] for name in found}
-    shown = [(name, best) for name, best in VALIDATION.items() if name in seen]
-    titles = [title for name, _ in shown for title in (f"valid {name}", "best")]
-    lines += table_head(["run", "epoch", "updates", *titles])
-    for run in results["unfinished"]:
-        cells = [run["run"], str(run["epoch"]), f"{run['updates']:,}"]
-        for name, best in shown:
-            values = [found[name] for found in run["valid"] if name in found]
-            for value in [values[-1], best(values)] if values else [None, None]:
-                cells.append(cell(value, "{:.2f}"))
-        lines.append(table_line(cells))
-    return lines
+    """A line with the runs that are to be trained further."""
+    names = results["unfinished"]
+    return ["", f"Not finished, rerun to resume: {', '.join(names)}."] if names else []
 
 
 def write_table(results: dict[str, Any], folder: Path) -> Path:

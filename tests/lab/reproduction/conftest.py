@@ -1,19 +1,21 @@
 """A prepared toy corpus, reproductions on it, and results and logs as `reproduce` has them."""
 
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.commands import evaluate, prepare_translation
+from fairseq_plugins.commands.train import read_request
 from fairseq_plugins.lab.commands import reproduce
-from fairseq_plugins.lab.reproduction import runs
-from fairseq_plugins.lab.reproduction.tables import TABLES
-from fairseq_plugins.train import launch
+from fairseq_plugins.lab.reproduction.tables import table_of
+from fairseq_plugins.train import planning, sweep
+from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import SIZES
 from tests.here import train
 
-FTC_PAPER = TABLES["ftc"]
+FTC_PAPER = table_of("ftc")
 TINY = """
 model:
   encoder_embed_dim: 128
@@ -51,17 +53,31 @@ def data(tmp_path_factory, toy_data) -> Path:
 
 def make(data, out, *words, table="ftc"):
     words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
-    args = reproduce.read_arguments(list(map(str, words)))
-    return runs.Reproduction(reproduce.read_request(args), lambda line: None)
+    return reproduce.open_table(reproduce.read_arguments(list(map(str, words))), print)
 
 
-def train_here(monkeypatch, run=None):
-    """Let trainings happen in this process; with `run(todo, words, log)` in place of fairseq's."""
-    if run is not None:
-        monkeypatch.setattr(launch, "_run", run)
-    monkeypatch.setattr(
-        runs.Reproduction, "run_training", lambda self, plan, running, say: train(plan, say)
-    )
+class InTurn(ThreadPoolExecutor):
+    """Runs its work at once in this thread, as a training locks its folder for one thread."""
+
+    def submit(self, work, *given):
+        future = Future()
+        future.set_result(work(*given))
+        return future
+
+
+def commands_here(monkeypatch):
+    """Let `train` and `evaluate` run in this process, which has imported fairseq already."""
+    monkeypatch.setattr(sweep, "ThreadPoolExecutor", InTurn)
+
+    def run(self, command, log, on_line, held=None, threads=None):
+        name, *words = command[3:]
+        if name == "train":
+            train(planning.plan(read_request(words)))
+            return 0
+        assert name == "evaluate"
+        return evaluate.main(words)
+
+    monkeypatch.setattr(Jobs, "run", run)
 
 
 def log_line(seconds, update, batches=50):
@@ -86,16 +102,15 @@ def results():
         "failures": [],
         "unfinished": [],
         "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
-        "cited": [row._asdict() for row in FTC_PAPER.cited],
         "rows": [],
     }
     for row in FTC_PAPER.rows:
-        made["rows"].append({**row._asdict(), "paper": row.paper._asdict(), "runs": []})
+        made["rows"].append({**row._asdict(), "paper": {"deviations": [], **row.paper}, "runs": []})
 
     def add(name, seed, bleu, seconds, **training):
         row = next(row for row in made["rows"] if row["name"] == name)
         done = {
-            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds, "timing_skip": 100,
+            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds,
             "parallel": 1, "machine": machine, "command": [], **training,
         }  # fmt: skip
         scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}

@@ -6,18 +6,18 @@ import pytest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import join_tables
-from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.lab.reproduction.tables import table_of
 
 NAMES = [f"mscffn-{task}" for task in ("listops", "text", "retrieval", "image", "pathfinder")]
 
 
 def write(folder, name, values):
     """results.json with a run for each value of each row."""
-    table = TABLES[name]
+    table = table_of(name)
     rows = [
         {
             **row._asdict(),
-            "paper": row.paper._asdict(),
+            "paper": row.paper,
             "runs": [
                 {"seed": seed, "scoring": {"scores": {"accuracy": {"score": value}}}}
                 for seed, value in enumerate(values.get(row.name, []), 1)

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from fairseq_plugins.lab.reproduction import plots
-from fairseq_plugins.lab.reproduction.tables import TABLES
+from fairseq_plugins.lab.reproduction.tables import FILES, table_of
 
 
 @pytest.mark.parametrize("bars", [False, True])
@@ -61,9 +61,9 @@ def test_scores_are_plotted_against_the_number_of_pairs(results, tmp_path):
     assert names[1:] == ["scores_against_pairs.svg"]
     assert len(plots.plot(made, tmp_path)) == 1
     # published scores are of one of the metrics
-    for name, table in TABLES.items():
+    for table in map(table_of, FILES):
         if table.by_pairs:
-            assert table.by_pairs.metric in [metric.title for metric in table.metrics]
-            made["table"] = name
+            assert table.by_pairs["metric"] in [title for _, title in table.metrics]
+            made["by_pairs"] = table.by_pairs
             plots.plot(made, tmp_path, [less])
-            assert table.by_pairs.source[:8] in (tmp_path / names[1]).read_text()
+            assert table.by_pairs["source"][:8] in (tmp_path / names[1]).read_text()

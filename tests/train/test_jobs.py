@@ -1,16 +1,13 @@
 """Jobs end as a group, are logged, and run one at a time in a folder."""
 
-import contextlib
 import os
 import sys
 import threading
 import time
 
 import pytest
-import torch
 
-from fairseq_plugins.lab.reproduction import jobs
-from fairseq_plugins.train import supervise
+from fairseq_plugins.train import jobs, supervise
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 
@@ -72,23 +69,6 @@ def test_programs_see_only_their_gpus(tmp_path, monkeypatch, exported, gpus, see
     running.stop()
     with pytest.raises(KeyboardInterrupt):
         running.on(gpus).run(says, tmp_path / "log", lines.append)
-
-
-def test_work_in_this_process_has_the_gpu_and_the_end_of_the_jobs(monkeypatch):
-    used = []
-    monkeypatch.setattr(torch.cuda, "device", lambda gpu: contextlib.nullcontext(used.append(gpu)))
-    running = jobs.Jobs()
-    with running.here():
-        assert used == []
-    with running.on([3, 0]).here() as check:
-        assert used == [3]
-        check()
-        running.stop()
-        with pytest.raises(KeyboardInterrupt):
-            check()
-    with pytest.raises(KeyboardInterrupt), running.on([3]).here():
-        raise AssertionError("work began after the jobs were stopped")
-    assert used == [3]
 
 
 def test_an_interrupt_ends_the_program(tmp_path):

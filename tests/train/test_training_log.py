@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.lab.reproduction.training_log import read_log
+from fairseq_plugins.train.training_log import read_log
 from tests.lab.reproduction.conftest import log_line
 
 START = ["# 2026-01-01 here\n", "# python -m fairseq_cli.train data\n"]

@@ -1,6 +1,5 @@
 """Run several programs at a time, each with a log; they end when their parent ends."""
 
-import contextlib
 import copy
 import os
 import platform
@@ -10,10 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import torch
 
 from fairseq_plugins.errors import killed_by
 from fairseq_plugins.files import open_to_append
@@ -43,22 +40,6 @@ class Jobs:
         jobs = copy.copy(self)
         jobs._gpus = gpus
         return jobs
-
-    @contextlib.contextmanager
-    def here(self) -> Iterator[Callable[[], None]]:
-        """Work in this process, on the first of the GPUs of `on`.
-
-        Yields:
-            a function to call between steps; it raises KeyboardInterrupt after `stop`.
-        """
-
-        def check() -> None:
-            if self._stopping.is_set():
-                raise KeyboardInterrupt
-
-        check()
-        with torch.cuda.device(self._gpus[0]) if self._gpus else contextlib.nullcontext():
-            yield check
 
     def run(self, command: Sequence[str], log: Path, on_line: Callable[[str], None]) -> int:
         """Run a program; returns its exit status.

@@ -1,0 +1,483 @@
+"""Train, test and compare the rows of a table.
+
+The output folder holds table.md, results.json, and one folder runs/ROW-seedN per run with its
+checkpoints, logs and result.json. A run that begins with other data has that training in its folder
+"first". Trainings and tests are the commands `train` and `evaluate`.
+"""
+
+import contextlib
+import json
+import queue
+import re
+import shlex
+import statistics
+import sys
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq import tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from fairseq_plugins import cpu
+from fairseq_plugins.commands import train
+from fairseq_plugins.data import lengths
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluate import averages
+from fairseq_plugins.evaluate.evaluate import test_set_of
+from fairseq_plugins.evaluate.request import parse_generation
+from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.train import planning, recipes, settings
+from fairseq_plugins.train.first_data import FIRST_DATA
+from fairseq_plugins.train.jobs import Jobs, failure_in
+from fairseq_plugins.train.operations import count_operations
+from fairseq_plugins.train.request import Plan, TrainingRequest
+from fairseq_plugins.train.run_folder import Run
+from fairseq_plugins.train.sweep_table import Row, Table
+from fairseq_plugins.train.training_log import log_of
+
+SECONDS_BETWEEN_LINES = 20.0
+WARM_UP = 100  # updates after each start that are not timed
+FIRST = "first"  # folder of a run that holds its training on other data
+BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
+# options that a user may not give, besides those of the rows: the runs set or read them
+FIXED = {"--arch", "-a", "--log-format", "--log-file", "--seed", "--cpu"}
+HALF = {"--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16"}
+
+
+class SweepRequest(NamedTuple):
+    """The table, the data, and the options of a sweep."""
+
+    table: Table
+    data: Path
+    out: Path
+    rows: Sequence[str] = ()  # names; none for all
+    seeds: Sequence[int] = ()  # none for those of the table
+    settings: Sequence[Path] = ()
+    words: Sequence[str] = ()  # more options for fairseq-train
+    max_update: int | None = None
+    minutes: float | None = None  # time limit of this call
+    parallel: int = 1
+    processes: int | None = None  # that share each training
+    average: int | None = None  # None for the table's
+    generate: Sequence[str] = ()  # more options for fairseq-generate
+    threads: int | None = None  # of each process
+    precision: str | None = None  # None for the table's
+    cpu: bool = False
+    beside: Sequence[Path] = ()  # folders in which recipes and settings are found first
+    program: str = "fairseq_plugins"  # the module that is the command line
+
+
+class Sweep:
+    """Trains, tests and compares the rows of a table on one prepared folder.
+
+    The constructor checks all rows before any training starts.
+
+    Args:
+        request: the table, the data and the options.
+        say: called with each line of progress.
+
+    Raises:
+        ConfigurationError: the data, a row, a seed or an option is invalid.
+    """
+
+    def __init__(self, request: SweepRequest, say: Callable[[str], None]):
+        self.request, self.say = request, say
+        self.table, self.out = request.table, request.out.resolve()
+        self.jobs, self.writing = Jobs(), threading.Lock()
+        self.failures: list[dict[str, str]] = []
+        self.time_is_up = threading.Event()
+        self.end = time.monotonic() + 60 * (request.minutes or 0)
+        self.average = self.table.average if request.average is None else request.average
+        self.cpu = request.cpu or not torch.cuda.is_available()
+        self.todo = self.table.choose_runs(request.rows, request.seeds)
+        self.rows = rows = list({row.name: row for row, _ in self.todo}.values())
+        # files of the package: the names of some exist for several tasks
+        recipe = recipes.find(rows[0].recipe, request.beside)
+        self.beside = [*request.beside, *recipes.folders(recipe)]
+        self.files = [recipes.find(name, self.beside) for name in self.table.settings]
+        self.files += request.settings
+        self.given = [*recipes.arguments(request.settings), *request.words]
+        precision = ["--precision", request.precision] if request.precision else []
+        self.options = shlex.join([*map(str, request.settings), *precision, *request.words])
+        self.refuse_fixed()
+        planning.check_data(request.data)
+        self.data = self.describe_data()
+        self.check_out()
+        self.plans: dict[str, list[Plan]] = {}  # two for a row that begins with other data
+        self.models: dict[str, dict[str, Any]] = {}
+        for number, row in enumerate(rows, 1):
+            say(f"checking row {number}/{len(rows)}: {row.name}")
+            try:
+                for seed in (seed for other, seed in self.todo if other == row):
+                    plans = [self.plan(row, seed)]
+                    if row.begins:
+                        FIRST_DATA[row.begins](request.data.resolve(), self.first_data(row))
+                        plans.insert(0, self.plan(row, seed, first=True))
+                    for plan in plans:
+                        Run(plan.save_dir).check_same(plan.settings)
+                    self.plans[name_of(row, seed)] = plans
+                self.models[row.name] = describe_model(plans[-1].given)
+            except ConfigurationError as error:
+                words = row.last_options or "no options"
+                raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
+        task = plans[-1].given.task
+        test_set_of(task)(request.data, "test")  # scoring needs files that no training reads
+        if request.generate:
+            parse_generation(["--task", task, *request.generate])
+
+    # ---- plans
+
+    def refuse_fixed(self) -> None:
+        """Raise a ConfigurationError for an option that the rows or runs set."""
+        rows = [word for row in self.table.rows for word in shlex.split(row.last_options)]
+        fixed = {*FIXED, *self.table.fixed, *(word for word in rows if word[:2] == "--")}
+        for option in (word.split("=")[0] for word in self.given):
+            if option in fixed:
+                instead = {"--seed": "use --seeds", "--cpu": "put --cpu before --"}
+                raise ConfigurationError(f"{option}: " + instead.get(option, "rows set it"))
+
+    def check_out(self) -> None:
+        """Raise a ConfigurationError if the folder has runs of another table or on other data."""
+        before = read_json(self.out / "results.json")
+        if before is None:
+            return
+        for name, now in (("title", self.table.title), ("data", self.data)):
+            if not isinstance(before, dict) or before.get(name) != json.loads(json.dumps(now)):
+                raise ConfigurationError(
+                    f"--out {self.out} has runs with another {name}: choose another folder"
+                )
+
+    def first_data(self, row: Row) -> Path:
+        """The folder of the data on which a row begins."""
+        return self.out / "data" / row.begins
+
+    def plan(self, row: Row, seed: int, first: bool = False) -> Plan:
+        """Plan the training of one run, or its beginning on the row's first data."""
+        request, save_dir = self.request, self.out / "runs" / name_of(row, seed)
+        words = shlex.split(self.table.options)
+        words += shlex.split(row.options if first else row.last_options)
+        words += ["--seed", str(seed)]
+        given = {word.split("=")[0] for word in self.given}
+        for option in BEGINNINGS & given if row.begins else ():
+            raise ConfigurationError(
+                f"{option}: this row begins with a training on other data: remove it"
+            )
+        files, length = list(self.files), None
+        if row.begins and not first:
+            words += ["--finetune-from-model", str(save_dir / FIRST / "checkpoint_best.pt")]
+        if row.then and not first:  # before those of --reduced and of the user, which replace it
+            own = recipes.find(row.then, self.beside)
+            place = sum(name not in self.table.reduced for name in self.table.settings)
+            files.insert(place, own)
+            length = recipes.read(own).get("max_update")
+        for kept in sorted({"--keep-interval-updates", "--keep-last-epochs"} - given):
+            words += [kept, str(self.average or 1)]
+        if request.max_update:
+            words += ["--max-update", str(min(request.max_update, length or request.max_update))]
+        return planning.plan(
+            TrainingRequest(
+                recipe=recipes.find(row.recipe, self.beside),
+                data=self.first_data(row) if first else request.data.resolve(),
+                save_dir=save_dir / FIRST if first else save_dir,
+                settings=files,
+                words=[*words, *request.words],
+                processes=request.processes,
+                precision=request.precision or ("auto" if HALF & given else self.table.precision),
+                cpu=self.cpu,
+                threads=request.threads,
+            )
+        )
+
+    def describe_data(self) -> dict[str, Any]:
+        """The name of the prepared folder, and the sizes of its splits."""
+        folder = self.request.data
+        files = {path.name.split(".")[0]: path for path in folder.glob("*.idx")}
+        files |= {path.stem: path for path in (folder / "label").glob("*.idx")}
+        splits = [split for split in ("train", "valid", "test") if files]
+        for split in splits:
+            if split not in files:
+                raise ConfigurationError(f"{folder} has no {split}: prepare train, valid and test")
+        return {
+            "name": folder.resolve().name,
+            "fingerprint": settings.fingerprint(folder),
+            "held_out": settings.fingerprint_of_tokens(folder, "valid", "test"),
+            "pairs": {split: len(lengths.sizes(files[split].with_suffix(""))) for split in splits},
+        }
+
+    # ---- runs
+
+    def finish_all(self) -> None:
+        """Train and test all runs, until the time limit. Failed runs are in `failures`."""
+        free: queue.SimpleQueue[int] = queue.SimpleQueue()  # places of the runs side by side
+        for place in range(self.request.parallel):
+            free.put(place)
+
+        def work(number: int, row: Row, seed: int) -> None:
+            if self.time_is_up.is_set():
+                return
+            label, place = f"[{number}/{len(self.todo)}] {row.name} seed {seed}: ", free.get()
+            try:
+                jobs = self.jobs.on(self.gpus(place))
+                self.finish(row, seed, jobs, lambda text: self.say(label + text.strip()))
+            except Exception as error:  # such as a GPU's memory: the other runs go on
+                expected = isinstance(error, (ConfigurationError, OSError))
+                message = f"{error}" if expected else f"{type(error).__name__}: {error}"
+                self.failures.append({"run": name_of(row, seed), "message": message})
+                self.say(f"{label}FAILED: {message}")
+            except KeyboardInterrupt:
+                if not self.time_is_up.is_set():
+                    raise
+                return
+            finally:
+                free.put(place)
+            self.write_results()
+
+        with self.time_limit(), ThreadPoolExecutor(self.request.parallel) as pool:
+            jobs = [pool.submit(work, number, *run) for number, run in enumerate(self.todo, 1)]
+            try:
+                for job in wait(jobs, return_when=FIRST_EXCEPTION)[0]:
+                    job.result()
+            except BaseException:
+                self.jobs.stop()
+                for job in jobs:
+                    job.cancel()
+                raise
+
+    @contextlib.contextmanager
+    def time_limit(self) -> Iterator[None]:
+        """End the programs that run in this block when the minutes of the request are over."""
+
+        def stop() -> None:
+            self.time_is_up.set()
+            self.say("the time is up: stopping, which may take half a minute")
+            self.jobs.stop()
+
+        timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
+        timer.daemon = True
+        if self.request.minutes:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def gpus(self, place: int) -> list[int]:
+        """The GPUs of one of the runs side by side; empty if there is nothing to choose from.
+
+        Each run has its own GPUs, until all are in use; then runs share them.
+        """
+        count, each = 0 if self.cpu else torch.cuda.device_count(), self.request.processes or 1
+        return [(place * each + number) % count for number in range(each)] if count > 1 else []
+
+    def finish(self, row: Row, seed: int, jobs: Jobs, say: Callable[[str], None]) -> None:
+        """Train and test one run with `jobs`; finished steps are skipped.
+
+        Raises:
+            ConfigurationError: training or testing failed.
+        """
+        *beginnings, plan = self.plans[name_of(row, seed)]
+        record_file = plan.save_dir / "result.json"
+        before = read_json(record_file) or {}
+        for first in beginnings:
+            if not any(plan.save_dir.glob("checkpoint*.pt")):  # which do not read the beginning
+                self.train(first, jobs, say)
+        trained = self.train(plan, jobs, say) or "training" not in before
+        record: dict[str, Any] = {"row": row.name, "seed": seed}
+        record["options"] = self.options
+        record["training"] = self.describe_training(row, plan) if trained else before["training"]
+        record["scoring"] = self.test(plan, jobs, say)
+        write_json(record_file, record)
+        for title, score in record["scoring"]["scores"].items():
+            say(f"{title} {score['score']:.2f} {score['signature']}")
+
+    def command(self, words: Iterable[Any]) -> list[str]:
+        return [sys.executable, "-m", self.request.program, *map(str, words)]
+
+    def train(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> bool:
+        """Run the command `train`; returns whether anything was left to train.
+
+        Raises:
+            ConfigurationError: the training failed.
+        """
+        said, left = -float("inf"), not Run(plan.save_dir).reached(plan.end)
+
+        def on_line(line: str) -> None:
+            nonlocal said
+            now = time.monotonic()
+            if re.match("  update .*  train ", line):
+                if now - said < SECONDS_BETWEEN_LINES:
+                    return
+                said = now
+            if not line.startswith("error: "):
+                say(line)
+
+        plan.save_dir.mkdir(parents=True, exist_ok=True)
+        log = plan.save_dir / "command.log"
+        status = jobs.run(self.command(["train", *train.words_of(plan.request)]), log, on_line)
+        if status != 0:
+            raise ConfigurationError(failure_in(log, status))
+        return left
+
+    def evaluate(
+        self, plan: Plan, jobs: Jobs, say: Callable[[str], None], more: Sequence[Any] = ()
+    ) -> tuple[dict[str, Any], Path]:
+        """Run the command `evaluate`; returns its results, and the folder that has them.
+
+        Raises:
+            ConfigurationError: the test failed.
+        """
+        saved = len(averages.find(plan.save_dir, averages.kind_of(plan.save_dir)))
+        count = min(self.average, saved)
+        words = ["evaluate", self.request.data.resolve(), plan.save_dir, *more]
+        words += ["--last", count] if count else []
+        for name in self.table.generate:
+            words += ["--settings", recipes.find(name, self.beside)]
+        words += ["--cpu"] if self.cpu else []
+        words += ["--threads", self.request.threads] if self.cpu and self.request.threads else []
+        words += ["--", *self.request.generate] if self.request.generate else []
+        log = plan.save_dir / "test.log"
+        status = jobs.run(self.command(words), log, lambda line: None)
+        if status != 0:
+            raise ConfigurationError(failure_in(log, status))
+        written = plan.save_dir.glob("evaluation/*/scores.json")
+        newest = max(written, key=lambda path: path.stat().st_mtime_ns)
+        return read_json(newest), newest.parent
+
+    def test(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
+        """The scores of a trained run, and what was scored."""
+        found, _ = self.evaluate(plan, jobs, say)
+        names, scores = found["checkpoints"], found["scores"]
+        if len(names) < self.average:
+            say(f"{len(names)} checkpoints were saved of the {self.average} to average")
+        tested = f"the average of the last {len(names)} checkpoints"
+        if names == ["checkpoint_best.pt"]:
+            tested = "the best checkpoint on valid"
+        metrics = self.table.metrics or [(name, name) for name in scores]
+        return {
+            # text without spaces between words has no tokenised BLEU
+            "scores": {title: scores.get(name) or scores["BLEU"] for name, title in metrics},
+            "checkpoint": tested,
+            "generate": list(self.request.generate),
+        }
+
+    def describe_training(self, row: Row, plan: Plan) -> dict[str, Any]:
+        """What the table and the plots need of a training."""
+        log = log_of(plan.save_dir, WARM_UP)
+        step = statistics.median(log.step_seconds) if log.step_seconds else None
+        first: dict[str, Any] = {}
+        if (plan.save_dir / FIRST / "train.log").is_file():  # who needs room may delete it
+            begun = log_of(plan.save_dir / FIRST, WARM_UP)
+            time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
+            first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
+        each_epoch = log.updates_per_epoch
+        return {
+            "command": plan.command,
+            **first,
+            **self.models[row.name],
+            "updates": log.updates,
+            "updates_per_epoch": each_epoch,
+            "valid": log.valid,
+            "step_seconds": log.step_seconds,
+            "epoch_seconds": step * each_epoch if step and each_epoch else None,
+            "parallel": self.request.parallel,
+            "machine": self.machine(),
+        }
+
+    def compare(self) -> None:
+        """Test each run against that of the first row with the same seed: `p` in its record."""
+        first, *others = self.table.rows
+        for row, seed in self.todo:
+            plan, base = self.plan(row, seed), self.out / "runs" / name_of(first, seed)
+            path = plan.save_dir / "result.json"
+            record, against = read_json(path) or {}, read_json(base / "result.json") or {}
+            if row in others and record.get("scoring") and against.get("scoring"):
+                _, folder = self.evaluate(plan, self.jobs, self.say, ["--compare", base])
+                found = read_json(folder / f"against-{base.name}.json")["scores"]
+                record["p"] = {name: each["p"] for name, each in found.items()}
+                write_json(path, record)
+
+    # ---- results
+
+    def machine(self) -> dict[str, Any]:
+        """What must be known of the machine to compare times."""
+        device = cpu.name() if self.cpu else torch.cuda.get_device_name()
+        threads = self.request.threads
+        return {"device": device, "threads": threads, "torch": torch.__version__}
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The records of all runs in the folder, including those of earlier calls."""
+        found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
+        return [record for record in found if record and record.get("training")]
+
+    def results(self) -> dict[str, Any]:
+        """All results that are available so far."""
+        runs = self.runs()
+        others = [
+            f"{run['row']}, seed {run['seed']}, was trained with other options than those of the "
+            f"settings below: `{run['options'] or 'none'}`."
+            for run in runs
+            if run["options"] != self.options
+        ]
+        scored = {f"{run['row']}-seed{run['seed']}" for run in runs}
+        unfinished = [
+            name
+            for name, (*_, plan) in self.plans.items()
+            if (plan.save_dir / "command.log").is_file()
+            and not (name in scored and Run(plan.save_dir).reached(plan.end))
+        ]
+        return {
+            **self.table._asdict(),
+            "metrics": [title for _, title in self.table.metrics]
+            or list(dict.fromkeys(t for run in runs for t in run["scoring"]["scores"])),
+            "remarks": [*self.table.remarks, *others],
+            "settings": f"{shlex.join(self.table.settings)} {self.options}".strip(),
+            "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "data": self.data,
+            "planned": [[row.name, seed] for row, seed in self.todo],
+            "rows": [
+                {
+                    **row._asdict(),
+                    "paper": row.paper and {"deviations": [], "epoch_seconds": None, **row.paper},
+                    "runs": sorted(
+                        (run for run in runs if run["row"] == row.name), key=lambda run: run["seed"]
+                    ),
+                }
+                for row in self.table.rows
+            ],
+            "unfinished": unfinished,
+            "failures": self.failures,
+        }
+
+    def write_results(self) -> None:
+        with self.writing:
+            write_json(self.out / "results.json", self.results())
+
+
+def name_of(row: Row, seed: int) -> str:
+    """The name of a run, which is that of its folder."""
+    return f"{row.name}-seed{seed}"
+
+
+def describe_model(given: Namespace) -> dict[str, Any]:
+    """Parameters and operations of a row's model. Building it finds invalid options.
+
+    Raises:
+        ConfigurationError: the model cannot be built.
+    """
+    try:
+        cfg = convert_namespace_to_omegaconf(given)
+        task = tasks.setup_task(cfg.task)
+        model = task.build_model(cfg.model)
+        operations = count_operations(task, model, task.build_criterion(cfg.criterion))
+    except Exception as error:  # fairseq raises AssertionError, KeyError and other types
+        raise ConfigurationError(f"{error}" or type(error).__name__) from None
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "operations": operations,
+    }
