@@ -362,18 +362,21 @@ def lock(file: Any, what: AnyPath, work: str) -> bool:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, work: str, patience: float | None = None) -> Iterator[IO[str]]:
+def alone_in(
+    folder: Path, work: str, patience: float | None = None, name: str = "lock"
+) -> Iterator[IO[str]]:
     """Hold the lock of a folder until the block ends; yields the lock's file.
 
     Args:
         folder: created if it does not exist.
         work: what the process does there, such as "training", for the message.
         patience: seconds to wait for another process to end (default: `PATIENCE`).
+        name: of the lock's file.
 
     Raises:
         ConfigurationError: another process holds the lock, or the folder cannot be written.
     """
-    path = folder / "lock"
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open_to_append(path)

@@ -78,6 +78,8 @@ def find_damage(path: str) -> str:
     return ""
 
 
+# not the lock of the command `train`, which starts this process or is in it
+LOCK = "training.lock"
 _folder = contextlib.ExitStack()  # the folder that this process trains in
 
 
@@ -88,7 +90,7 @@ def _hold(folder: Path) -> None:
         ConfigurationError: another training holds it.
     """
     _folder.close()
-    _folder.enter_context(alone_in(folder, "training"))
+    _folder.enter_context(alone_in(folder, "training", name=LOCK))
     for part in folder.glob("*.tmp"):  # fairseq writes its checkpoints there first
         if part.is_symlink():
             part.unlink()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fairseq_plugins import files
+from fairseq_plugins.compat.intact_checkpoints import LOCK
 from fairseq_plugins.errors import ConfigurationError
 
 
@@ -111,7 +112,7 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     copy = shutil.copytree(folder, tmp_path / "run")
     monkeypatch.setattr(files, "PATIENCE", 0)
     before = (copy / "checkpoint_last.pt").read_bytes()
-    with open(copy / "lock", "w") as other:
+    with open(copy / LOCK, "w") as other:
         files.lock(other, copy, "training")
         with pytest.raises(ConfigurationError, match=f"^another training is running in {copy}: "):
             run_train(*words, "--save-dir", copy, "--max-update", 4)
@@ -121,5 +122,5 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     run_train(*words, "--save-dir", copy, "--max-update", 4)  # what a killed one left
     assert (tmp_path / "mine").read_text() == "mine"
     assert state_of(copy)["optimizer_history"][-1]["num_updates"] == 4
-    with files.alone_in(copy, "training"):  # released
+    with files.alone_in(copy, "training", name=LOCK):  # released
         pass
