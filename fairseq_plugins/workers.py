@@ -96,7 +96,10 @@ def map_file(
 
 
 def map_batches(
-    begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any], processes: int
+    begin: Callable[[], Callable[[Any], Any]],
+    batches: Iterable[Any],
+    processes: int,
+    spawn: bool = False,
 ) -> Iterator[Any]:
     """Like `map(begin(), batches)`, in several processes and in order.
 
@@ -104,6 +107,8 @@ def map_batches(
         begin: makes the function, in each process, before a batch is read.
         batches: read on demand, two per process.
         processes: their number.
+        spawn: whether they start anew, as a fork cannot use a GPU or the threads of its parent;
+            then `begin` is pickled.
 
     Raises:
         ConfigurationError: a process was killed.
@@ -113,7 +118,8 @@ def map_batches(
         f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
         "--processes"
     )
-    with _pool(functools.lru_cache(begin), processes, message) as pool:
+    context = spawn_context() if spawn else None
+    with _pool(begin, processes, message, context, _remember_maker) as pool:
         for task in [pool.submit(_make) for _ in range(processes)]:
             task.result()  # an error comes before a batch is read
         for batch in batches:
@@ -126,7 +132,11 @@ def map_batches(
 
 @contextlib.contextmanager
 def _pool(
-    function: Callable[..., Any], processes: int, killed: str
+    function: Callable[..., Any],
+    processes: int,
+    killed: str,
+    context: Any = None,
+    remember: Callable[..., None] | None = None,
 ) -> Iterator[ProcessPoolExecutor]:
     """Processes that know a function. Any error, or an interrupt, stops what they compute.
 
@@ -134,8 +144,8 @@ def _pool(
         ConfigurationError: a process was killed; its text is `killed`.
     """
     # fork, so that the function and its models need no pickling
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(processes, context, _remember, (function,)) as pool:
+    context = context or multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, context, remember or _remember, (function,)) as pool:
         try:
             yield pool
         except BaseException as error:  # also of a caller that wants no more results
@@ -183,6 +193,10 @@ def _remember(function: Callable[..., Any]) -> None:
     global _function
     _function = function
     belong_to_parent()
+
+
+def _remember_maker(begin: Callable[[], Any]) -> None:
+    _remember(functools.lru_cache(begin))
 
 
 def belong_to_parent() -> None:

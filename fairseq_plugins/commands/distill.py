@@ -16,7 +16,6 @@ is kept. Rerun to resume. Until all is done, NEW is named NEW.part.
 """
 
 import argparse
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -97,20 +96,23 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("distill")
     from fairseq_plugins.data.report import show
-    from fairseq_plugins.evaluate.teachers import Search, Teachers
-    from fairseq_plugins.preparation.distillation import DistillationRequest, distill
+    from fairseq_plugins.distill.distillation import DistillationRequest, distill
+    from fairseq_plugins.distill.teachers import Teacher
 
-    search = Search(
-        args.beam, args.lenpen, args.max_tokens, args.cpu, args.fp16, args.int8,
-        args.min_len, args.max_len, args.no_repeat_ngram_size,
-    )  # fmt: skip
+    search = {
+        "beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "cpu": args.cpu,
+        "fp16": args.fp16, "int8": args.int8, "min_len": args.min_len, "max_len": args.max_len,
+        "no_repeat_ngram": args.no_repeat_ngram_size,
+    }  # fmt: skip
     request = DistillationRequest(
-        args.data, args.keep, args.nbest, args.extra, args.back_translate, not args.no_tag
+        args.data, args.keep, args.extra, args.back_translate, not args.no_tag
     )
-    how = (args.data, args.last, search, args.processes)
-    teachers = Teachers(args.teachers, *how, "TEACHER")
-    reverse = Teachers(args.reverse, *how, "--reverse") if args.reverse else None
-    with teachers, reverse or contextlib.nullcontext():
-        distill(request, args.out, teachers, reverse, args.processes or default_workers())
+    how = (args.data, args.last)
+    teacher = Teacher.of(args.teachers, *how, {**search, "nbest": args.nbest}, "TEACHER")
+    reverse = None
+    if args.reverse:
+        reverse = Teacher.of(args.reverse, *how, {**search, "nbest": 1}, "--reverse")
+    workers = args.processes or default_workers()
+    distill(request, args.out, teacher, reverse, args.processes, workers)
     show(args.out)
     return 0

@@ -21,8 +21,8 @@ from fairseq_plugins.commands import (
     summarize,
     translate,
 )
-from fairseq_plugins.evaluate import request, teachers
-from fairseq_plugins.preparation.distillation import DistillationRequest
+from fairseq_plugins.distill.distillation import DistillationRequest
+from fairseq_plugins.evaluate import request
 from fairseq_plugins.train import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
@@ -123,19 +123,21 @@ def test_distill(calls_of):
     words = ["DATA", "A", "B", "--out", "NEW", "--last", 4, "--keep", "nearest", "--nbest", 3]
     words += ["--extra", "X", "--back-translate", "Y", "--reverse", "R", "--no-tag", *SEARCH]
     words += ["--max-len", 40, "--processes", 2]
-    places = "evaluate.teachers.Teachers", "preparation.distillation.distill"
+    places = "distill.teachers.Teacher.of", "distill.distillation.distill"
     made, (done,) = calls_of(distill.main, words, *places)
-    asked, out, *_, workers = done.args
-    search = teachers.Search(
-        beam=6, lenpen=0.5, max_tokens=70, cpu=True, fp16=True, int8=True, min_length=3,
-        max_length=40, no_repeat_ngram=4,
-    )  # fmt: skip
+    asked, out, *_, processes, workers = done.args
+    search = {
+        "beam": 6, "lenpen": 0.5, "max_tokens": 70, "cpu": True, "fp16": True, "int8": True,
+        "min_len": 3, "max_len": 40, "no_repeat_ngram": 4,
+    }  # fmt: skip
     assert made == [
-        mock.call(names, Path("DATA"), 4, search, 2, option)
-        for names, option in (([Path("A"), Path("B")], "TEACHER"), ([Path("R")], "--reverse"))
-    ]
-    assert asked == DistillationRequest(Path("DATA"), "nearest", 3, Path("X"), Path("Y"), tag=False)
-    assert (out, workers) == (Path("NEW"), 2)
+        mock.call(names, Path("DATA"), 4, {**search, "nbest": count}, option)
+        for names, count, option in (
+            ([Path("A"), Path("B")], 3, "TEACHER"), ([Path("R")], 1, "--reverse")
+        )
+    ]  # fmt: skip
+    assert asked == DistillationRequest(Path("DATA"), "nearest", Path("X"), Path("Y"), tag=False)
+    assert (out, processes, workers) == (Path("NEW"), 2, 2)
 
 
 @pytest.mark.parametrize(

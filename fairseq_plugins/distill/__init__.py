@@ -1,0 +1,1 @@
+"""Data that teachers write, for small models to learn from."""

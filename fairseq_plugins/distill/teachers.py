@@ -1,0 +1,243 @@
+"""Models that write text for others to learn from: checkpoints, an ensemble, an exported model."""
+
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from fairseq_plugins import trained_models
+from fairseq_plugins.data.summarization import summary_of
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluate import averages
+from fairseq_plugins.evaluate.evaluate import checkpoint_of
+from fairseq_plugins.evaluate.request import EvaluationRequest, choose
+from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_lines
+from fairseq_plugins.json_files import read_json
+from fairseq_plugins.prepared_folder import Prepared, differing
+from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.search.choose_engine import find_models
+from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
+from fairseq_plugins.search.text import Output, sentences_of
+from fairseq_plugins.summarizer import Summarizer
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.text.subwords import SPECIAL
+from fairseq_plugins.translator import Translator
+from fairseq_plugins.workers import default_workers, map_batches
+
+EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
+LINES, CHARACTERS = 512, 1 << 17  # that a process translates at a time
+Texts = list[list[str]]  # what was written for a line: each text, and why none should learn it
+
+
+class Teacher(NamedTuple):
+    """Models of one direction, and how they search.
+
+    Attributes:
+        names: the checkpoints of an ensemble, or the folder of an export.
+        digests: their checksums.
+        direction: the languages that they read and write.
+        data: the prepared folder that they are loaded with; None for an export.
+        summarizes: whether they write summaries.
+        search: options of `Translator` or `Summarizer`.
+        longest: the longest translation; None for the model's limit.
+    """
+
+    names: list[str]
+    digests: list[str]
+    direction: tuple[str, str]
+    data: Path | None
+    summarizes: bool
+    search: dict[str, Any]
+    longest: int | None
+
+    @classmethod
+    def of(
+        cls,
+        places: Sequence[Path],
+        data: Path,
+        last: int | None,
+        search: dict[str, Any],
+        option: str,
+        say: Callable[[str], None] = print,
+    ) -> "Teacher":
+        """Find the models.
+
+        Args:
+            places: runs, checkpoints, or one exported model or name of a bundled model.
+            data: the prepared folder whose text is read.
+            last: average this many of the newest checkpoints of each run, as `evaluate` does.
+            search: options of `translate`, with max_len.
+            option: the user's option that gives `places`.
+            say: called with each line about averaging.
+
+        Raises:
+            ConfigurationError: a model is missing, or does not fit the others or the data.
+        """
+        prepared = Prepared(data)
+        if prepared.task not in ("translation", "summarization"):
+            raise ConfigurationError(
+                f"{data} was prepared for {prepared.task}: distill is for translation and "
+                "summarization"
+            )
+        of_checkpoints = {"last": last, "fp16": search["fp16"], "int8": search["int8"]}
+        places, exported = find_models(places, 1, of_checkpoints, option)
+        own: Path | None = None
+        if exported:
+            names = files = [places[0]]
+            files = [places[0] / CONFIG]  # it has the checksums of the other files
+            config = read_json(files[0]) or {}
+            direction: Any = tuple(config.get(name) for name in LANGUAGES)
+        else:
+            names = files = [_checkpoint(place, data, last, option, say) for place in places]
+            direction, own = _facts(names, prepared, option)
+        direction = direction or prepared.languages
+        prepared.processing.check_languages(direction[0], direction[1], data)
+        theirs = Prepared(places[0] if own is None else own).processing
+        _check_text(theirs, prepared.processing, f"{option} {names[0]}", data)
+        options, summarizes = dict(search), prepared.task == "summarization"
+        longest = options.pop("max_len")
+        if options["no_repeat_ngram"] is None:
+            options["no_repeat_ngram"] = 3 if summarizes else 0
+        digests = [digest(path) for path in files]
+        return cls(list(map(str, names)), digests, direction, own, summarizes, options, longest)
+
+    def load(self) -> Callable[[list[str]], list[Texts]]:
+        """Load the models in this process; returns what writes texts for lines."""
+        options, model = dict(self.search), None
+        if self.summarizes:
+            least = options.pop("min_len")
+            model = Summarizer(
+                self.names, self.data, min_length=least, max_length=self.longest, **options
+            )
+            return partial(_written, model, options["nbest"])
+        translator = Translator(self.names, self.data, **options)
+        if self.longest is not None:
+            translator.max_length = lambda length: self.longest or 0
+        return partial(_written, translator, options["nbest"])
+
+    def write(self, sources: Iterable[str], total: int, path: Path, processes: int | None) -> None:
+        """Write a line of JSON, `Texts`, for each source; what the file already has is kept.
+
+        Raises:
+            ConfigurationError: a model cannot be loaded, or a process was killed.
+        """
+        gpus = 0 if self.search["cpu"] or self.data is None else torch.cuda.device_count()
+        processes = processes or gpus or default_workers()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+b") as file:
+            file.seek(0)
+            done = [line for line in file if line.endswith(b"\n")]
+            file.truncate(sum(map(len, done)))  # a killed process may have written half a line
+            rest = in_groups(itertools.islice(sources, len(done), None), LINES, CHARACTERS)
+            # smoothing=0: the speed is the average
+            how: dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
+            with progress_bar(description="written", total=total, initial=len(done), **how) as bar:
+                for found in _mapped(self, rest, processes, gpus):
+                    text = "".join(json.dumps(texts, ensure_ascii=False) + "\n" for texts in found)
+                    file.write(text.encode("utf-8"))
+                    file.flush()
+                    bar.update(len(found))
+
+
+def _mapped(
+    teacher: Teacher, groups: Iterable[list[str]], processes: int, gpus: int
+) -> Iterator[list[Texts]]:
+    if processes == 1:
+        write = functools.lru_cache(teacher.load)
+        return (write()(group) for group in groups)
+    begin = partial(_begin, teacher, processes, gpus)
+    return map_batches(begin, groups, processes, spawn=True)
+
+
+def _begin(teacher: Teacher, processes: int, gpus: int) -> Callable[[list[str]], list[Texts]]:
+    """Load a teacher in a process of several, on its GPU or with its share of the cores."""
+    if gpus:
+        torch.cuda.set_device(multiprocessing.current_process()._identity[0] % gpus)
+    else:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+    return teacher.load()
+
+
+def read(path: Path) -> Iterator[Texts]:
+    """What `Teacher.write` wrote."""
+    return map(json.loads, read_lines(path))
+
+
+def _written(model: Translator | Summarizer, count: int, lines: list[str]) -> list[Texts]:
+    outputs: Iterable[list[Output]]
+    if isinstance(model, Summarizer):
+        outputs = (found for _, _, found in model.candidates(lines, count))
+    else:
+        outputs = model.candidates(lines, count)
+    return [[_text(model, output) for output in found] for found in outputs]
+
+
+def _text(model: Translator | Summarizer, output: Output) -> list[str]:
+    decode, pieces = model.processor.decode, output.pieces
+    if isinstance(model, Summarizer):
+        text = summary_of(map(decode, sentences_of(pieces)))
+    else:
+        text = decode(pieces) if pieces else ""
+    problem = "" if output.complete else CUT_OFF
+    if SPECIAL[3] in pieces.split(" "):
+        problem = problem or UNKNOWN_WORD
+    return [text, EMPTY if is_blank(text) else problem]
+
+
+def _facts(
+    paths: list[Path], prepared: Prepared, option: str
+) -> tuple[tuple[str, str] | None, Path]:
+    """The direction of checkpoints, None if it is unknown, and the prepared folder for them."""
+    trainings = [trained_models.training_of(averages.load(path)) for path in paths]
+    pairs = [trained_models.direction(training.task) for training in trainings]
+    known = {pair for pair in pairs if pair is not None}
+    if len(known) > 1:
+        raise ConfigurationError(f"{option}: models of two directions cannot be combined")
+    direction = next(iter(known), None)
+    words = map(trained_models.words_of, trainings)
+    if not any(differing(each, prepared.words) for each in words):
+        return direction, prepared.folder
+    folder = trained_models.find_data(paths[0], trainings[0])
+    if folder is None:
+        named = trained_models.trained_on(trainings[0].task)
+        raise ConfigurationError(
+            f"{option} {paths[0]} has other dictionaries than {prepared.folder}, and {named}, "
+            "which it was trained on, is not there: restore that, or let an export of it teach"
+        )
+    return direction, folder
+
+
+def _checkpoint(
+    place: Path, data: Path, last: int | None, option: str, say: Callable[[str], None]
+) -> Path:
+    """The checkpoint in a place, or the average of its newest ones."""
+    if last is None:
+        return trained_models.find_checkpoint(place, option)
+    if not place.is_dir():
+        raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
+    request = EvaluationRequest(data, place, last=last)
+    check_no_link(place / "evaluation")
+    with alone_in(place / "evaluation", "evaluation"):
+        return checkpoint_of(request, choose(request), say)
+
+
+def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) -> None:
+    """Raise a ConfigurationError if a teacher's text differs too much from that of the data."""
+    if theirs.lowercase and not ours.lowercase:
+        raise ConfigurationError(
+            f"{teacher} writes lower case only, but {data} has upper case: prepare it with "
+            "--lowercase, or take another teacher"
+        )
+    if theirs.tokenised_before != ours.tokenised_before:
+        raise ConfigurationError(
+            f"{teacher}: either its text or that of {data} was tokenised before preparation, but "
+            "not both: prepare both alike"
+        )
