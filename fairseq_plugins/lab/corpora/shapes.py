@@ -19,7 +19,7 @@ from fairseq_plugins.lab.corpora.grey_levels import SIZE
 from fairseq_plugins.progress import progress_bar
 
 RADII, MARGIN = (6.0, 11.0), 3.0  # pixels: of the circle around a shape, and outside of it
-GREY = np.array([RED, GREEN, BLUE]) / 1000
+GREY = np.array([RED, GREEN, BLUE]) / 10_000
 CONTRAST, NOISE = 60.0, 15.0  # grey levels: between both colours; standard deviation
 TEST_SHARE = 6  # CIFAR-10 has 50,000 images for training and 10,000 for test
 
