@@ -10,7 +10,9 @@ from fairseq_plugins.search.options import Options
 
 from .folder import ATTENTION, GATE, UNKNOWN, Export
 
-CAPACITY = 32  # initial positions of a cache, which doubles when full
+# Initial positions of a cache, which doubles when full. It does not depend on the batch, because
+# onnxruntime plans its memory anew for each new shape of an input.
+CAPACITY = 32
 KEPT = 0.75  # finished sentences leave the batch when less than this share remains
 NEVER = -np.inf
 # inputs of the graph with one row per sentence
@@ -126,11 +128,8 @@ class _Batch:
         # candidates beside padding, the end and <unk>.
         wide = count == 1 or options.sampling or export.most_candidates < 2 * beam + 3
         self.width = beam if wide else 1
-        self._allocate(1 if self.width < beam else self._capacity())
+        self._allocate(1 if self.width < beam else CAPACITY)
         self._bind()
-
-    def _capacity(self) -> int:
-        return min(CAPACITY, self.last_step + 1)
 
     def _allocate(self, capacity: int) -> None:
         """New arrays for `width` hypotheses per sentence, before the first step."""
@@ -155,7 +154,7 @@ class _Batch:
     def _widen(self) -> None:
         """Continue with n hypotheses per sentence after the first step, which computed one."""
         first, self.width = self.caches, self.options.beam
-        self._allocate(self._capacity())
+        self._allocate(CAPACITY)
         for cache, one in zip(self.caches, first):
             cache[:, 0, :, 0] = one[:, 0, :, 0]
         self._bind()
