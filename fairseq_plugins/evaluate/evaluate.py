@@ -127,6 +127,12 @@ def evaluate(
                     stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
                 models = [checkpoint_of(member, each, say) for member, each in zip(members, chosen)]
                 output = _predict(test, models, given, request, check_stop)
+            cut_off = getattr(test, "cut_off", 0)
+            if cut_off:
+                say(
+                    f"{cut_off:,} of {test.total:,} outputs reached the length limit and may be "
+                    "cut off"
+                )
             test.check_total(output[0] if isinstance(output, tuple) else output)
             test.write(output, folder)
             write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})

@@ -57,8 +57,9 @@ class Summaries(Written):
 
     def written(self, model: Summarizer) -> list[str]:
         """See `Written.written`."""
-        found = model.candidates(read_lines(self._source), 1)
-        return [self._text(outputs[0].pieces) for _, _, outputs in found]
+        found = [outputs[0] for _, _, outputs in model.candidates(read_lines(self._source), 1)]
+        self.cut_off = sum(not output.complete for output in found)
+        return [self._text(output.pieces) for output in found]
 
     def write(self, output: list[str], folder: Path) -> None:
         """Write hypotheses.txt and references.txt, one document per line."""

@@ -95,9 +95,11 @@ class Written(TestSet):
     Attributes:
         kind: the class of such models, Translator or Summarizer.
         data: the prepared folder.
+        cut_off: how many outputs of the last `predict` reached the length limit.
     """
 
     generates = True
+    cut_off = 0
     kind: Any
     data: Path
 

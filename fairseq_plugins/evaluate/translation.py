@@ -159,7 +159,9 @@ class Translations(Written):
 
     def written(self, model: Translator) -> Text:
         """See `Written.written`."""
-        return self.text(model.pieces(read_lines(self._source)))
+        pieces = model.pieces(read_lines(self._source))
+        self.cut_off = len(model.cut_off)
+        return self.text(pieces)
 
     def write(self, output: Text, folder: Path) -> None:
         """Write hypotheses.tokens and hypotheses.txt, one translation per line."""

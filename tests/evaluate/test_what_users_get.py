@@ -93,6 +93,14 @@ def test_hypotheses_are_what_translate_and_an_exported_model_write(folder, run, 
     assert found[9].startswith("tea milk, fish soup. " * 4)
 
 
+def test_outputs_that_reach_the_limit_are_counted(folder, run, capsys):
+    """An empty line, and two without visible text, have no output."""
+    words = [folder / "data", run, "--cpu", "--", "--max-len-a", 0, "--max-len-b", 1]
+    call(evaluate, *words)
+    said = "".join(capsys.readouterr())
+    assert f"of {len(ODD) + 6} outputs reached the length limit and may be cut off" in said
+
+
 def test_copied_words_have_the_characters_of_the_source(folder, run, exported):
     """In 8 bits, in each of several hypotheses, and behind a prefix that is unknown, too."""
     rounded = Translator(run, cpu=True, int8=True).translate([NOT_IN_THE_DICTIONARY])
