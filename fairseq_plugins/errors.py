@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 OUT_OF_MEMORY = "out of memory|can't allocate memory"  # of a GPU, and of the CPU
+NAMES_AN_OPTION = re.compile(r"(?<![\w-])--[a-z]")
 # how fairseq-train ends on request: its exit status, and a line of its log on each machine
 TERMINATED = 128 + signal.SIGTERM
 STATE_SAVED = "asked to end: the state is saved"
@@ -129,6 +130,9 @@ def one_line(error: BaseException, name: str) -> str | None:
         named = os.fsdecode(named) if isinstance(named, (str, bytes)) else name
         return printable(f"{named}: {error.strerror or error}")
     reason = (str(error).splitlines() or [""])[0]
+    checked = isinstance(error, (AssertionError, ValueError)) or type(error) is Exception
+    if checked and NAMES_AN_OPTION.search(reason):  # as fairseq checks its options
+        return printable(reason)
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and re.search(OUT_OF_MEMORY, reason)
     ):
@@ -141,14 +145,15 @@ def one_line(error: BaseException, name: str) -> str | None:
 
 
 def show_errors_in_one_line() -> None:
-    """Show a ConfigurationError or Ctrl-C that ends a program without the traceback."""
+    """Show an error of `one_line`, or Ctrl-C, that ends a program without the traceback."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, ConfigurationError):
-            print(f"error: {error}", file=sys.stderr)
-        elif issubclass(kind, KeyboardInterrupt):
+        line = one_line(error, os.path.basename(sys.argv[0]))
+        if issubclass(kind, KeyboardInterrupt):
             print("stopped", file=sys.stderr)
+        elif line is not None:
+            print(f"error: {line}", file=sys.stderr)
         else:
             previous(kind, error, trace)
 

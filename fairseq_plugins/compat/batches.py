@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 import torch
 from fairseq.data import data_utils
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.trainer import Trainer
 
@@ -55,24 +54,6 @@ def keep_the_last_batch() -> None:
             ) from None
         rest = indices[sum(len(batch) for batch in batches) :]
         return batches + [rest] if len(rest) > 0 else batches
-
-
-def reject_what_a_model_cannot_read() -> None:
-    """Report in one line, with all options that help, that a model cannot read a sentence."""
-
-    @around(FairseqTask, "filter_indices_by_size")
-    def filter_indices_by_size(original: Callable, self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        except Exception as error:
-            found = re.search(r"sample #(\d+) is invalid .* max_positions=(.*), skip", str(error))
-            if not found:
-                raise
-            raise ConfigurationError(
-                f"sentence {int(found[1]) + 1:,} is longer than the model reads ({found[2]}; see "
-                "--max-source-positions, --max-target-positions): shorten it, or skip such "
-                "sentences with --skip-invalid-size-inputs-valid-test"
-            ) from None
 
 
 def tell_which_blocks_have_no_perplexity() -> None:

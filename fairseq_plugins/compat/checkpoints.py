@@ -197,8 +197,8 @@ _WRONG_VALUES = (
 )  # fmt: skip
 
 
-def name_files_that_are_no_checkpoints() -> None:
-    """Report a folder, an unreadable file or another kind of file as an error in one line."""
+def name_files_of_other_content() -> None:
+    """Report content that fairseq cannot read as a checkpoint in one line."""
 
     @around(checkpoint_utils, "load_checkpoint_to_cpu")
     def load_checkpoint_to_cpu(
@@ -206,13 +206,6 @@ def name_files_that_are_no_checkpoints() -> None:
     ) -> dict[str, Any]:
         try:
             return original(path, *args, **kwargs)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise RefusedCheckpoint(
-                f"checkpoint {path} cannot be read: {error.strerror}. Give a file that you can "
-                "read, such as checkpoint_best.pt"
-            ) from None
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
 

@@ -4,14 +4,13 @@ import argparse
 import importlib.util
 import logging
 import os
-import re
 import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from fairseq import checkpoint_utils, options, utils
+from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
 from hydra.core.hydra_config import HydraConfig
@@ -22,20 +21,10 @@ from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.quiet import at_least
 
-# the programs of fairseq without a default size of batches
-WITHOUT_SIZE = ("train", "validate")
 # the options for the file of a --bpe
 FILES_OF_BPE = {
     "sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes", "fastbpe": "bpe_codes",
 }  # fmt: skip
-
-
-class MissingCheckpoint(ConfigurationError, FileNotFoundError):
-    """A checkpoint that does not exist."""
-
-
-class UnusableFolder(ConfigurationError, OSError):
-    """A --save-dir that cannot be written."""
 
 
 def is_given(option: str, words: list[str] | None) -> bool:
@@ -155,8 +144,8 @@ def name_missing_files() -> None:
                 raise ConfigurationError(f"{flag(name)} {path} does not exist: correct the path")
 
 
-def name_a_missing_model_or_plugin() -> None:
-    """Ask for `--arch` and a `--user-dir` that exists, instead of a traceback."""
+def name_a_missing_model() -> None:
+    """Ask for `--arch`, instead of a RuntimeError without a text."""
 
     @around(options, "parse_args_and_arch")
     def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -167,67 +156,6 @@ def name_a_missing_model_or_plugin() -> None:
                 raise
             such_as = plugin.text_model
             raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
-
-    @around(utils, "import_user_module")
-    def import_user_module(original: Callable, args: Any) -> None:
-        try:
-            original(args)
-        except FileNotFoundError as error:
-            if str(error) != os.path.abspath(args.user_dir):
-                raise  # an error of its code
-            raise ConfigurationError(
-                f"--user-dir {args.user_dir} does not exist: give the folder that `python -m "
-                "fairseq_plugins` prints"
-            ) from None
-
-
-def name_missing_checkpoints() -> None:
-    """Report in one line a checkpoint or a --save-dir that cannot be used."""
-
-    @around(
-        checkpoint_utils, "load_model_ensemble_and_task", "load_pretrained_component_from_model"
-    )
-    def load(original: Callable, *args: Any, **kw: Any) -> Any:
-        missing = "Model file not found: "
-        try:
-            return original(*args, **kw)
-        except OSError as error:
-            if not str(error).startswith(missing):
-                raise
-            name = str(error)[len(missing) :]
-            raise MissingCheckpoint(
-                f"checkpoint {name} does not exist: correct the path, or wait until the training "
-                "has written it"
-            ) from None
-
-    @around(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Callable, *args: Any, **kw: Any) -> Any:
-        try:
-            return original(*args, **kw)
-        except ValueError as error:
-            if not re.fullmatch("--finetune-from-model .* does not exist", str(error)):
-                raise  # the other errors that begin so are about options that exclude each other
-            raise ConfigurationError(f"{error}: correct or remove it") from None
-
-    @around(checkpoint_utils, "verify_checkpoint_directory")
-    def verify_checkpoint_directory(original: Callable, save_dir: str) -> None:
-        try:
-            original(save_dir)
-        except OSError as error:
-            raise UnusableFolder(
-                f"--save-dir {save_dir} cannot be written: {error.strerror}: choose another folder"
-            ) from None
-
-
-def require_a_size_of_batches() -> None:
-    """Ask for `--max-tokens` or `--batch-size`, instead of an AssertionError."""
-
-    @before_main
-    def check(cfg: Any, program: str) -> None:
-        if program not in WITHOUT_SIZE:
-            return
-        if (cfg.dataset.max_tokens, cfg.dataset.batch_size) == (None, None):
-            raise ConfigurationError("give the size of batches: --max-tokens N or --batch-size N")
 
 
 def show_errors_of_hydra() -> None:

@@ -3,7 +3,6 @@
 import logging
 import math
 import os
-import re
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -54,27 +53,6 @@ def refuse_to_begin_anew() -> None:
                 "its parameters in another --save-dir, with --finetune-from-model"
             )
         return state
-
-
-def name_another_optimizer() -> None:
-    """Reject the state of another optimizer or criterion in one line; fairseq shows a traceback."""
-
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        try:
-            return original(self, filename, *args, **kwargs)
-        except AssertionError as error:
-            other = re.match(r"(Criterion|Optimizer) does not match.* (\S+) vs (\S+)", str(error))
-            if not other:
-                raise
-            name = other[1].lower()
-            raise ConfigurationError(
-                f"{filename} was trained with another --{name} ({other[2]}, not {other[3]}): "
-                "give the one of its training, or train on from its parameters with "
-                "--reset-optimizer"
-            ) from None
 
 
 def keep_the_batches_of_the_first_epoch() -> None:

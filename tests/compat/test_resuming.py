@@ -66,14 +66,6 @@ def refused(begun, run_train, tmp_path):
     return run
 
 
-def test_another_optimizer_or_criterion(refused):
-    assert "with another --optimizer (FairseqAdam, not SGD)" in refused(
-        lambda state: None, "--optimizer", "sgd"
-    )
-    found = refused(lambda state: None, "--criterion", "label_smoothed_cross_entropy_rdrop")
-    assert "with another --criterion (LabelSmoothedCrossEntropyCriterion, not " in found
-
-
 @pytest.mark.parametrize("size", [20, 150, 260])
 def test_other_data_within_an_epoch(refused, make_toy_data, toy_data, tmp_path, size):
     """Fewer than were read, fewer, and more; the dictionaries stay."""

@@ -212,7 +212,7 @@ def test_generation_names_a_model_that_cannot_be_opened(
     corpus, killed, run_generate, refuse_to_open
 ):
     refuse_to_open(killed / LAST)
-    with pytest.raises(ConfigurationError, match=f"^checkpoint {killed / LAST} cannot be read: Pe"):
+    with pytest.raises(PermissionError, match=LAST):
         run_generate(corpus.bin, "--path", killed / LAST)
 
 

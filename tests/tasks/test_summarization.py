@@ -291,7 +291,7 @@ def test_interactive_cuts_documents_too(long_training, long_data, run_interactiv
         output = run_interactive(*words, *more, stdin=text).output
         return re.findall(r"^H-\d+\t(.*)$", output, re.MULTILINE), output
 
-    with pytest.raises(ConfigurationError, match=r"sentence 1 is longer .*\(101, 1024\).*--skip"):
+    with pytest.raises(Exception, match=r"sample #0 is invalid .*\(101, 1024\).*--skip"):
         summaries(documents)
     cut, output = summaries(documents, "--truncate-source")
     assert "input: 1 of 1 documents are longer than 101 positions" in output
