@@ -1,17 +1,13 @@
 """Repairs of beam search and its output."""
 
-import builtins
 import inspect
 import math
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq import options, utils
-from fairseq.dataclass.configs import GenerationConfig
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.scoring.bleu import SacrebleuScorer
@@ -23,20 +19,13 @@ from fairseq.search import (
     PrefixConstrainedBeamSearch,
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from fairseq.tasks import TASK_REGISTRY, FairseqTask
 
-from fairseq_plugins.compat.patch import after_parsing, around, overlay
+from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.search.options import check as check_values
 
 # options of fairseq-generate that fairseq-interactive has but does not read
-# options of fairseq's models that refine their output
-OF_REFINEMENT = (
-    "print_step", "retain_iter_history", "decoding_format", "iter_decode_eos_penalty",
-    "iter_decode_max_iter", "iter_decode_force_max_iter", "iter_decode_with_beam",
-    "iter_decode_with_external_reranker",
-)  # fmt: skip
 ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
@@ -173,8 +162,8 @@ def obey_or_refuse_options() -> None:
 
     fairseq ignores `--num-shards` in all programs except fairseq-eval-lm, so each job
     translates all sentences; `--sacrebleu` everywhere; `--constraints` in fairseq-generate, which
-    ends in a traceback, as nothing reads constraints there; `ONLY_IN_GENERATE` in
-    fairseq-interactive; and options of refinement and `--eos-token`, which only few tasks read.
+    ends in a traceback, as nothing reads constraints there; and `ONLY_IN_GENERATE` in
+    fairseq-interactive.
 
     Raises:
         ConfigurationError: on parsing, an option would have no effect or cannot work.
@@ -204,7 +193,6 @@ def obey_or_refuse_options() -> None:
             )
         if generates or interactive:
             check_values(vars(given))
-            _check_of_task(given)
             if given.sampling and given.nbest != given.beam:
                 raise ConfigurationError(
                     f"--sampling writes as many outputs as --beam {given.beam}: add --nbest "
@@ -215,24 +203,6 @@ def obey_or_refuse_options() -> None:
                 raise ConfigurationError(
                     f"{flag(option)} has no effect in fairseq-interactive: remove it, or "
                     "use fairseq-generate"
-                )
-
-
-def _check_of_task(given: Namespace) -> None:
-    """Raise a ConfigurationError for an option that the task of `given` does not read."""
-    task, unset = TASK_REGISTRY.get(given.task), GenerationConfig()
-    reads = {
-        "--task translation_lev": OF_REFINEMENT,
-        "--task speech_to_text": ("eos_token",),
-    }
-    if task is None or task.build_generator is not FairseqTask.build_generator:
-        return  # it may read them
-    for where, names in reads.items():
-        for name in names:
-            if getattr(given, name) != getattr(unset, name):
-                raise ConfigurationError(
-                    f"{flag(name)} has no effect with --task {given.task}, only with {where}: "
-                    "remove it"
                 )
 
 
@@ -284,77 +254,3 @@ def _no_repeat_ngram(
     again &= lprobs.topk(2, dim=1).values[:, 1:] > -math.inf  # summing booleans takes longer
     most = torch.where(again, -math.inf, math.inf).to(lprobs)
     return lprobs.scatter_reduce_(1, ngrams[:, :, size - 1], most, "amin")
-
-
-def replace_unknown_words() -> None:
-    """Repair `--replace-unk`, which ends at the first unknown word.
-
-    Without a value, it opens a file named "@@ ". It reads source positions of `--print-alignment
-    hard` as if they were numbers, not pairs, and without alignments it has no positions. They count
-    subwords, so with `--remove-bpe` they would refer to other words.
-
-    Raises:
-        ConfigurationError: on parsing: a required option is missing, or an option conflicts with
-            it.
-    """
-
-    @after_parsing
-    def check(given: Namespace) -> None:
-        if getattr(given, "replace_unk", None) is not None:
-            if given.print_alignment != "hard":
-                raise ConfigurationError(
-                    "--replace-unk needs the source word of each word: add --print-alignment hard"
-                )
-            if given.post_process is not None:
-                raise ConfigurationError(
-                    "--replace-unk replaces the tokens of the model, which --remove-bpe "
-                    f"{given.post_process} (--post-process) joins first: remove that"
-                )
-
-    @around(utils, "replace_unk")
-    def replace_unk(
-        original: Callable,
-        hypo_str: str,
-        src_str: str,
-        alignment: Any,
-        align_dict: dict[str, str],
-        unk: str,
-    ) -> str:
-        places = {target: source for source, target in alignment}
-        sources = [places.get(number, -1) for number in range(len(hypo_str.split()))]
-        return original(hypo_str, src_str, sources, align_dict, unk)
-
-    @around(utils, "load_align_dict")
-    def load_align_dict(original: Callable, replace_unk: str | None) -> dict[str, str] | None:
-        return original("" if replace_unk == "@@ " else replace_unk)
-
-
-_SOFT = "\0soft"  # placeholder for the source position, which soft alignments lack
-
-
-def print_soft_alignments_in_interactive() -> None:
-    """Repair `--print-alignment soft` in fairseq-interactive, which expects pairs.
-
-    It now prints the same as fairseq-generate: for each token of the translation, the probabilities
-    of the source tokens.
-    """
-
-    @around(options, "parse_args_and_arch")
-    def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
-        for name in ("fairseq_cli.interactive", "__main__"):
-            interactive: Any = sys.modules.get(name)
-            if hasattr(interactive, "buffered_read"):
-                interactive.print = _print_without_mark
-                overlay(interactive, "utils", post_process_prediction=_with_soft_pairs)
-        return original(*args, **kwargs)
-
-
-def _with_soft_pairs(**kwargs: Any) -> Any:
-    tokens, text, alignment = utils.post_process_prediction(**kwargs)
-    if alignment is not None:  # None for models that do not write word by word
-        alignment = [(_SOFT, ",".join(r)) if isinstance(r, list) else r for r in alignment]
-    return tokens, text, alignment
-
-
-def _print_without_mark(*values: Any, **kwargs: Any) -> None:
-    builtins.print(*(str(value).replace(_SOFT + "-", "") for value in values), **kwargs)

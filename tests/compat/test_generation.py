@@ -68,10 +68,6 @@ def test_options_that_allow_no_hypothesis(options, told, tiny_checkpoint, toy_da
 @pytest.mark.parametrize(
     "options, told",
     [
-        (["--print-step"], "--print-step has no effect with --task translation, only with"),
-        (["--retain-iter-history"], "--retain-iter-history has no effect with --task translation"),
-        (["--decoding-format", "vote"], "--decoding-format has no effect with --task translation"),
-        (["--eos-token", "nosuchword"], "--eos-token has no effect with --task translation"),
         (["--sampling"], "--sampling writes as many outputs as --beam 5: add --nbest 5, or give"),
         (["--nbest", 9], "--nbest 9 is above --beam 5"),
         (["--lenpen", "nan"], "--lenpen nan: must be from -10 to 10"),
@@ -96,49 +92,3 @@ def test_a_model_that_holds_no_numbers(tiny_checkpoint, toy_data, run_generate, 
             ConfigurationError, match="the model cannot be used: .*fc1.weight holds"
         ):
             run_generate(toy_data.bin, "--path", models, "--gen-subset", "valid", "--cpu")
-
-
-def test_unknown_words_are_replaced(tiny_checkpoint, toy_data, run_interactive, tmp_path):
-    """By the source words that attention names, or by what a dictionary has for them."""
-    words = [toy_data.bin, "--path", tiny_checkpoint, "--unkpen", -100, "--max-len-a", 0]
-    words += ["--max-len-b", 4, "--replace-unk"]
-    (tmp_path / "words").write_text("ba xa\nbe xe\n<eos> end\n")
-    aligned = ["--print-alignment", "hard"]
-    for options, likely in (
-        (aligned, {"ba", "be", "<eos>"}),
-        ([tmp_path / "words", *aligned], {"xa", "xe", "end"}),
-    ):
-        output = run_interactive(*words, *options, stdin="ba be\n").output
-        (found,) = re.findall(r"^H-0\t\S+\t(.*)$", output, re.MULTILINE)
-        assert len(found.split()) == 4 and set(found.split()) <= likely
-    for options, told in (
-        ([], "add --print-alignment hard"),
-        (["--print-alignment", "soft"], "add --print-alignment hard"),
-        ([*aligned, "--remove-bpe"], "--remove-bpe subword_nmt .--post-process. joins"),
-    ):
-        with pytest.raises(ConfigurationError, match=told):
-            run_interactive(*words, *options, stdin="ba be\n")
-
-
-def test_interactive_prints_soft_alignments_as_generate_does(
-    tiny_checkpoint, toy_data, run_generate, run_interactive
-):
-    words = [toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--max-len-a", 0]
-    words += ["--max-len-b", 4, "--print-alignment"]
-    text = (toy_data.raw / "test.src").read_text()
-    for kind in ("soft", "hard"):
-        printed = [
-            dict(re.findall(r"^A-(\d+)\t(.*)$", output, re.MULTILINE))
-            for output in (
-                run_generate(*words, kind, "--batch-size", 1).output,
-                run_interactive(*words, kind, stdin=text).output,
-            )
-        ]
-        assert len(printed[0]) == 13 and printed[0].keys() == printed[1].keys()
-        if kind == "hard":
-            assert printed[0] == printed[1]
-        for number, line in printed[0].items() if kind == "soft" else ():
-            assert len(line.split()) == len(printed[1][number].split())
-            for row, other in zip(line.split(), printed[1][number].split()):
-                numbers = [[float(x) for x in part.split(",")] for part in (row, other)]
-                assert numbers[0] == pytest.approx(numbers[1], abs=1e-5)
