@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import bf16, stopping
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -132,8 +132,6 @@ def check_the_machine() -> None:
     - `--fp16` without a GPU fails later in fairseq: an error of one line.
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.
-    - torch's DDP ends with a traceback at the second update if LayerDrop skips a layer: an
-      error.
     """
 
     @around(Trainer, "__init__")
@@ -163,43 +161,8 @@ def check_the_machine() -> None:
                 logger.warning("--amp has no effect without a GPU: training in float32")
             if common.bf16:
                 bf16.warn_if_emulated()
-        _check_ddp(cfg, model)
         _check_quant_noise(cfg)
         original(self, cfg, task, model, *args, **kwargs)
-
-
-def _check_ddp(cfg: Any, model: torch.nn.Module) -> None:
-    """Raise a ConfigurationError for models that torch's DDP does not train."""
-    parallel, asked = getattr(cfg, "distributed_training", cfg), getattr(cfg, "model", cfg)
-    if parallel.distributed_world_size == 1 or parallel.ddp_backend not in ("c10d", "pytorch_ddp"):
-        return
-    for option in ("checkpoint_activations", "offload_activations"):
-        if not getattr(asked, option, False):
-            continue
-        shared = _checkpointed_layers_share(model)
-        reason = "layers that share parameters" if shared else "--find-unused-parameters"
-        if shared or parallel.find_unused_parameters:
-            raise ConfigurationError(
-                f"{flag(option)} with {reason}: --ddp-backend pytorch_ddp refuses parameters with "
-                "two gradients: add --ddp-backend legacy_ddp"
-            )
-    if parallel.find_unused_parameters:
-        return
-    for option in ("encoder_layerdrop", "decoder_layerdrop"):
-        share = getattr(asked, option, 0)
-        if share:
-            raise ConfigurationError(
-                f"{flag(option)} {share}: a skipped layer has no gradient, but "
-                "--ddp-backend pytorch_ddp waits for it: add --ddp-backend legacy_ddp, or "
-                "--find-unused-parameters"
-            )
-
-
-def _checkpointed_layers_share(model: torch.nn.Module) -> bool:
-    """Whether a parameter is in several layers that fairseq's `checkpoint_wrapper` has wrapped."""
-    layers = [layer for layer in model.modules() if hasattr(layer, "precheckpoint_forward")]
-    parameters = [id(parameter) for layer in layers for parameter in layer.parameters()]
-    return len(set(parameters)) < len(parameters)
 
 
 def _check_quant_noise(cfg: Any) -> None:

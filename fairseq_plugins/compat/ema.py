@@ -1,19 +1,13 @@
 """Repair of the moving average of parameters, `--store-ema`."""
 
-import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
-from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
-
-logger = logging.getLogger(__name__)
 
 
 def average_shared_weights_once() -> None:
@@ -37,28 +31,3 @@ def average_shared_weights_once() -> None:
                     self.skip_keys = {*self.skip_keys, name}
             state[name] = value
         original(self, SimpleNamespace(state_dict=lambda: state), updates)
-
-
-def begin_average_with_loaded_parameters() -> None:
-    """Begin the average with the parameters of a checkpoint without average, as fairseq documents.
-
-    fairseq ends in a KeyError: the parameters have been removed from the state.
-    """
-
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        if not self.cfg.ema.store_ema:
-            return original(self, filename, *args, **kwargs)
-        load = checkpoint_utils.load_checkpoint_to_cpu
-
-        def load_with_average(*where: Any, **how: Any) -> dict[str, Any]:
-            state = load(*where, **how)
-            if state.get("extra_state") is not None and "ema" not in state["extra_state"]:
-                logger.warning(f"{filename} has no average: starting it from the parameters")
-                state["extra_state"]["ema"] = state["model"]
-            return state
-
-        with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_with_average):
-            return original(self, filename, *args, **kwargs)

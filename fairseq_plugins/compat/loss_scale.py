@@ -1,7 +1,6 @@
 """Repairs of the scale of the loss, of `--amp` (torch's automatic mixed precision) and `--fp16`."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from fairseq.optim import AMPOptimizer
@@ -28,32 +27,6 @@ def unscale_gradients_once() -> None:
     def step(original: Callable, self: AMPOptimizer) -> None:
         self.scaler.step(self.optimizer)
         self.scaler.update()
-
-
-def obey_the_options_of_the_scale() -> None:
-    """Begin with `--amp-init-scale`, and double the scale after `--amp-scale-window` updates.
-
-    All versions begin with --fp16-init-scale, and double it after --amp-init-scale updates if there
-    is a window.
-    """
-
-    @around(AMPOptimizer, "__init__")
-    def __init__(
-        original: Callable,
-        self: AMPOptimizer,
-        cfg: Any,
-        params: Any,
-        fp32_optimizer: Any,
-        **kwargs: Any,
-    ) -> None:
-        common = SimpleNamespace(
-            fp16_init_scale=cfg.common.amp_init_scale,
-            amp_scale_window=cfg.common.amp_scale_window,
-            amp_init_scale=cfg.common.amp_scale_window,
-            min_loss_scale=cfg.common.min_loss_scale,
-        )
-        read = SimpleNamespace(optimizer=cfg.optimizer, common=common)
-        original(self, read, params, fp32_optimizer, **kwargs)
 
 
 def resume_with_the_scale() -> None:

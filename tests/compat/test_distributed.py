@@ -10,11 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat.distributed import Launch, _check_ddp, _check_quant_noise, _join
+from fairseq_plugins.compat.distributed import Launch, _check_quant_noise, _join
 from fairseq_plugins.errors import ConfigurationError
 
 compat.apply()
@@ -33,45 +31,6 @@ def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_tra
     assert "--amp" not in plain
     losses = [re.findall(r"train_inner .*? loss=([\d.]+)", text) for text in (plain, amp)]
     assert losses[0] == losses[1] and len(losses[0]) == 2
-
-
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_layerdrop_that_ddp_would_end_at_the_second_update_is_refused(side):
-    def options(processes=2, backend="pytorch_ddp", find=False):
-        return SimpleNamespace(
-            distributed_world_size=processes,
-            ddp_backend=backend,
-            find_unused_parameters=find,
-            **{"cpu": True, "fp16": False, "amp": False, "bf16": False, f"{side}_layerdrop": 0.2},
-        )
-
-    with pytest.raises(ConfigurationError, match=f"--{side}-layerdrop 0.2: .* legacy_ddp, or"):
-        Trainer(options(), None, None, None)
-    for works in (options(1), options(backend="legacy_ddp"), options(find=True)):
-        _check_ddp(works, torch.nn.Module())
-
-
-@pytest.mark.parametrize("option", ["checkpoint_activations", "offload_activations"])
-def test_gradients_that_come_twice_to_ddp_are_refused(option):
-    def options(backend="pytorch_ddp", find=False):
-        return SimpleNamespace(
-            distributed_world_size=2,
-            ddp_backend=backend,
-            find_unused_parameters=find,
-            **{option: True},
-        )
-
-    apart, shared = (
-        torch.nn.ModuleList(map(torch.nn.Sequential, each))
-        for each in ([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)], [torch.nn.Linear(2, 2)] * 2)
-    )
-    for layer in (*apart, *shared):
-        checkpoint_wrapper(layer)
-    for refused in ((options(), shared), (options(find=True), apart)):
-        with pytest.raises(ConfigurationError, match="with two gradients: add --ddp-backend leg"):
-            _check_ddp(*refused)
-    for works in ((options(), apart), (options("legacy_ddp"), shared)):
-        _check_ddp(*works)
 
 
 def test_quantisation_noise_that_would_destroy_the_weights_is_refused():

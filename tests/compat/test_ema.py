@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins import compat
@@ -39,21 +38,3 @@ def test_shared_weights_decay_like_others(float32, dtype):
         for value in (found.embedding.weight, found.output.bias):
             assert torch.equal(value, torch.full_like(value, expected))
     assert found.seed.item() == 8 and found.performer.directions.tolist() == [1, 1]
-
-
-def test_an_average_begins_with_the_parameters_of_a_checkpoint(
-    toy_data, tmp_path, run_train, train_args
-):
-    words = [toy_data.bin, *train_args, "--save-dir", tmp_path, "--disable-validation"]
-    run_train(*words, "--max-update", 2)
-    name = str(tmp_path / "checkpoint_last.pt")
-    before = checkpoint_utils.load_checkpoint_to_cpu(name)["model"]
-    output = run_train(*words, "--max-update", 3, "--store-ema", "--ema-decay", 0.5).output
-    assert "has no average: starting it from the parameters" in output
-    state = checkpoint_utils.load_checkpoint_to_cpu(name)
-    average = state["extra_state"]["ema"]
-    compared = [key for key in before if key.endswith((".weight", ".bias"))]
-    assert len(compared) > 20 and set(compared) <= set(average)
-    for key in compared:
-        expected = 0.5 * before[key] + 0.5 * state["model"][key]
-        torch.testing.assert_close(average[key], expected)
