@@ -1,7 +1,6 @@
 """Literals instead of `eval`: text that fairseq evaluates is parsed and never run."""
 
 import ast
-import operator
 import sys
 from typing import Any
 
@@ -9,20 +8,13 @@ from fairseq_plugins.errors import ConfigurationError
 
 LONGEST = 10_000  # items of a list product such as [x] * 20; fairseq's own have fewer than 100
 
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
 
 def read_literal(text: str) -> Any:
     """The value of a Python literal.
 
     A literal is a number, text, True, False, None, or a list, tuple, set or dict of literals.
-    Arithmetic with numbers, sums of lists and multiples of lists are allowed too, because fairseq's
-    options use them: `[(512, 3)] * 20`. Names, calls and everything else are refused.
+    Sums and multiples of lists are allowed too, because fairseq's options use them: `[(512, 3)] *
+    20`. Names, calls and everything else are refused.
 
     Raises:
         ConfigurationError: `text` is not a literal.
@@ -40,37 +32,20 @@ def read_literal(text: str) -> Any:
         ) from None
 
 
-def _value(node: ast.AST) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
-        kind = {ast.Tuple: tuple, ast.List: list, ast.Set: set}[type(node)]
-        return kind(_value(item) for item in node.elts)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        return {_value(key): _value(item) for key, item in zip(node.keys, node.values) if key}
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        number = _number(_value(node.operand))
-        return -number if isinstance(node.op, ast.USub) else number
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _combine(_OPERATORS[type(node.op)], _value(node.left), _value(node.right))
-    raise ValueError("not a literal")
-
-
-def _combine(operate: Any, left: Any, right: Any) -> Any:
-    lists = [value for value in (left, right) if isinstance(value, (list, tuple))]
-    if operate is operator.mul and len(lists) == 1:
-        times = right if lists[0] is left else left
-        if len(lists[0]) * _number(times) > LONGEST:
-            raise ValueError("too long")
-    elif operate is not operator.add or len(lists) != 2:
-        left, right = _number(left), _number(right)
-    return operate(left, right)
-
-
-def _number(value: Any) -> Any:
-    if not isinstance(value, (int, float, complex)):
-        raise TypeError("not a number")
-    return value
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Tuple):  # such as (1,) + [(2, 3)] * 4, inside a tuple or list
+        return tuple(map(_value, node.elts))
+    if isinstance(node, ast.List):
+        return list(map(_value, node.elts))
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult))):
+        return ast.literal_eval(node)
+    left, right = _value(node.left), _value(node.right)
+    if isinstance(node.op, ast.Add) and isinstance(left, (list, tuple)):
+        return left + right
+    items, times = (left, right) if isinstance(left, (list, tuple)) else (right, left)
+    if not isinstance(items, (list, tuple)) or len(items) * int(times) > LONGEST:
+        raise ValueError("not a list of sensible length")
+    return items * times
 
 
 def read_literals_in_place_of_eval() -> None:
