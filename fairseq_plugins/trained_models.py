@@ -21,7 +21,7 @@ from fairseq_plugins import pretrained
 from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
-from fairseq_plugins.compat.mismatched_models import SizeMismatch
+from fairseq_plugins.compat.mismatched_models import ModelMismatch
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.prepared_folder import (
     Prepared,
@@ -127,7 +127,7 @@ def load_models(
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             paths, overrides, state=known
         )
-    except SizeMismatch as error:
+    except ModelMismatch as error:
         if not error.parameter.endswith("embed_tokens.weight"):
             raise
         raise ConfigurationError(

@@ -10,7 +10,6 @@ import torch
 from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
-from fairseq.models.transformer import TransformerModelBase
 from fairseq.optim import OPTIMIZER_REGISTRY, build_optimizer
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
 from fairseq.tasks import TASK_REGISTRY
@@ -37,7 +36,7 @@ def check_before_training() -> None:
     - Without an optimizer, and in fairseq-hydra-train without a task, model, criterion or schedule,
       a training ends in a traceback.
     - A criterion or model for labels ends in a traceback if the task has text, and a model for text
-      if it has labels; so does adaptive_loss without `--adaptive-softmax-cutoff`, or the reverse.
+      if it has labels.
     - `--save-interval`, `--validate-interval` or `--log-interval` of 0 ends in a division by zero,
       at the end of the first epoch at the latest.
     - `--save-interval` above 1 does not save the last epochs of `--max-epoch`.
@@ -48,9 +47,9 @@ def check_before_training() -> None:
       `--maximize-best-checkpoint-metric`.
     - Unknown names in `--eval-bleu-args` have no effect. An unknown `--eval-bleu-detok` is a
       KeyError.
-    - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, `--adam-betas` of
-      one number and tri_stage's `--phase-ratio` without a length end in tracebacks. Label smoothing
-      and decays of an average outside 0 to 1 train nothing useful.
+    - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, and `--adam-betas`
+      of one number end in tracebacks. Label smoothing and decays of an average outside 0 to 1 train
+      nothing useful.
 
     Raises:
         ConfigurationError: an option cannot work; the message names it, and what would work.
@@ -101,26 +100,6 @@ def _check_criterion(cfg: Any) -> None:
         raise ConfigurationError(
             f"--criterion {criterion} is for labels, but --task {task} has text: use --criterion "
             f"{plugin.text_criterion}"
-        )
-    cutoff = getattr(cfg.model, "adaptive_softmax_cutoff", None)
-    adaptive = criterion == "adaptive_loss"
-    if adaptive and not cutoff:
-        raise ConfigurationError(
-            "--criterion adaptive_loss needs --adaptive-softmax-cutoff, such as 2000,8000: the "
-            "sizes of vocabulary after which words get fewer features"
-        )
-    backend = cfg.distributed_training.ddp_backend
-    if adaptive and backend in ("c10d", "pytorch_ddp"):
-        raise ConfigurationError(
-            f"--criterion adaptive_loss does not support --ddp-backend {backend}: use legacy_ddp"
-        )
-    # fairseq's LSTM has a default, but uses it only with adaptive_loss
-    uses = _is_a(TransformerModelBase, cfg.model)
-    if cutoff and uses and "cross_entropy" in str(criterion):
-        raise ConfigurationError(
-            f"--criterion {criterion} cannot train this model: --adaptive-softmax-cutoff leaves no "
-            "projection to the whole vocabulary; use --criterion adaptive_loss --ddp-backend "
-            "legacy_ddp"
         )
 
 
@@ -184,11 +163,6 @@ def _check_numbers(cfg: Any) -> None:
     warmup = getattr(scheduler, "warmup_updates", None)
     if isinstance(warmup, int):  # inverse_sqrt's rate is a multiple of its square root
         check_range("--warmup-updates", warmup, 1 if name == "inverse_sqrt" else 0)
-    if name == "tri_stage" and scheduler.phase_ratio and cfg.optimization.max_update <= 0:
-        raise ConfigurationError(
-            f"--phase-ratio {tuple(scheduler.phase_ratio)} divides --max-update, which is not "
-            "given: add --max-update N"
-        )
     betas = getattr(cfg.optimizer, "adam_betas", None)
     if isinstance(betas, str):
         try:

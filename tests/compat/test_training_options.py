@@ -51,10 +51,6 @@ def state_of(folder, name="checkpoint_last.pt"):
             ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", 0],
             "--warmup-updates 0: must be at least 1",
         ),
-        (
-            ["--lr-scheduler", "tri_stage", "--phase-ratio", "(0.1, 0.4, 0.5)", "--max-epoch", 1],
-            r"--phase-ratio \(0.1, 0.4, 0.5\) divides --max-update, which is not given: add",
-        ),
         (["--eval-bleu-args", "[4]"], "--eval-bleu-args '\\[4\\]' is not a JSON object"),
         (["--eval-bleu-detok", "mozes"], "--eval-bleu-detok mozes is unknown: choose one of moses"),
         (["--eval-bleu-detok-args", "x"], "--eval-bleu-detok-args 'x' is not a JSON object"),
@@ -69,10 +65,6 @@ def state_of(folder, name="checkpoint_last.pt"):
         (
             ["--optimizer", "adamax", "--adamax-betas", 3],
             "--optimizer adamax refuses its options: ",
-        ),
-        (
-            ["--adaptive-softmax-cutoff", 10],
-            "label_smoothed_cross_entropy cannot train .*use --criterion adaptive_loss --ddp-back",
         ),
     ],
     ids=str,
@@ -107,14 +99,9 @@ LABELS = "--task classification --criterion sentence_prediction"
             "--task summarization --criterion cross_entropy --arch encoder_classifier",
             f"encoder_classifier has no decoder, but --task summarization .* {LABELS}",
         ),
-        ("--task translation --criterion adaptive_loss", "needs --adaptive-softmax-cutoff, such"),
         (
             "--task translation --criterion cross_entropy --best-checkpoint-metric accuracy",
             "--best-checkpoint-metric accuracy is not measured: give another one",
-        ),
-        (
-            "--task translation --criterion adaptive_loss --adaptive-softmax-cutoff 10",
-            "adaptive_loss does not support --ddp-backend pytorch_ddp: use legacy_ddp",
         ),
     ],
 )

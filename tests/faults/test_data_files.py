@@ -109,7 +109,7 @@ def test_dictionary_cut_between_two_lines(data, words, model, run_train, run_gen
     message = refused(run_train, *words)
     assert str(data / "dict.tgt.txt") in message and "the dictionary was cut" in message
     message = refused(run_generate, data, "--path", model, "--gen-subset", "valid")
-    assert "does not fit" in message and str(data / "dict.tgt.txt") in message
+    assert "does not fit: its decoder.embed_tokens" in message
 
 
 def test_text_without_a_line(corpus, tmp_path, words, run_train, run_preprocess):
@@ -134,13 +134,13 @@ def test_another_architecture(data, model, words, run_train):
 
 def test_another_number_of_layers(data, model, words, run_train):
     message = refused(run_train, *words, "--restore-file", model, "--decoder-layers", 3)
-    assert re.search(r"it has no decoder\.layers\.\d\.\S+ and \d+ more; give the opt", message)
+    assert re.search(r"it has no decoder\.layers\.\d\.\S+; give the opt", message)
     message = refused(
         run_train, *words, "--finetune-from-model", model, "--encoder-normalize-before"
     )
-    assert "it has no encoder.layer_norm.weight and 1 more; give the options" in message
+    assert "it has no encoder.layer_norm.weight; give the options" in message
     message = refused(run_train, *words, "--restore-file", model, "--encoder-layers", 1)
-    assert re.search(r"the model has no encoder\.layers\.1\.\S+ and \d+ more; give", message)
+    assert re.search(r"the model has no encoder\.layers\.1\.\S+; give", message)
 
 
 def test_index_with_zeroed_bytes(data, words, run_train):
