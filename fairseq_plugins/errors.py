@@ -130,8 +130,8 @@ def one_line(error: BaseException, name: str) -> str | None:
         named = os.fsdecode(named) if isinstance(named, (str, bytes)) else name
         return printable(f"{named}: {error.strerror or error}")
     reason = (str(error).splitlines() or [""])[0]
-    checked = isinstance(error, (AssertionError, ValueError)) or type(error) is Exception
-    if checked and NAMES_AN_OPTION.search(reason):  # as fairseq checks its options
+    checked = isinstance(error, (AssertionError, ValueError)) and NAMES_AN_OPTION.search(reason)
+    if checked or type(error) is Exception:  # as fairseq checks its options and data
         return printable(reason)
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and re.search(OUT_OF_MEMORY, reason)

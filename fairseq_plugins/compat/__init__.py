@@ -10,7 +10,6 @@ Importing this module changes nothing.
 from fairseq_plugins.compat import (
     batches,
     best_score,
-    bf16,
     checkpoints,
     command_line,
     cudnn_attention,
@@ -51,21 +50,14 @@ def apply() -> None:
     checkpoints.warn_of_other_words()
     batches.keep_the_last_batch()
     batches.tell_which_blocks_have_no_perplexity()
-    batches.refuse_to_train_on_no_batch()
     batches.count_every_batch()
     numpy_names.keep_old_numpy_names()
-    bf16.keep_bf16_off_the_tpu()
     loss_scale.unscale_gradients_once()
     loss_scale.resume_with_the_scale()
     loss_scale.resume_with_the_counters_of_the_scale()
-    command_line.count_no_gpus_for_the_cpu()
-    command_line.validate_without_a_task()
-    command_line.decay_until_max_update()
-    command_line.require_a_criterion_of_labels()
+    command_line.mend_parsing()
     command_line.refuse_fractions_in_lists_of_whole_numbers()
     command_line.refuse_asynchronous_writing_without_iopath()
-    command_line.name_missing_files()
-    command_line.name_a_missing_model()
     command_line.show_errors_of_hydra()
     command_line.silence_hydra()
     distributed.complete_distributed_launch()

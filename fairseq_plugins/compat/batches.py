@@ -84,19 +84,6 @@ def tell_which_blocks_have_no_perplexity() -> None:
         return original(self, dataset, *args, **kwargs)
 
 
-def refuse_to_train_on_no_batch() -> None:
-    """Report in one line that there is nothing to train on."""
-
-    @around(Trainer, "get_train_iterator")
-    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        except Exception as error:
-            if "The dataset is empty" in str(error):
-                raise ConfigurationError(NO_SENTENCES) from None
-            raise
-
-
 def count_every_batch() -> None:
     """Divide the last gradient of an epoch by the sizes of all its batches.
 

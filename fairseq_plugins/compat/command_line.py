@@ -18,55 +18,55 @@ from hydra.core.hydra_config import HydraConfig
 from fairseq_plugins.compat.patch import after_parsing, around, before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.quiet import at_least
 
-# the options for the file of a --bpe
-FILES_OF_BPE = {
-    "sentencepiece": "sentencepiece_model", "subword_nmt": "bpe_codes", "fastbpe": "bpe_codes",
-}  # fmt: skip
 
+def mend_parsing() -> None:
+    """Mend what the command line makes of some options.
 
-def is_given(option: str, words: list[str] | None) -> bool:
-    """Whether `option` is among `words`, or on the command line if `words` is None."""
-    words = sys.argv[1:] if words is None else words
-    return any(str(word).split("=")[0] == option for word in words)
+    - `--bf16` is taken for a TPU, and fails without torch_xla.
+    - `--cpu` starts one process per GPU of the machine.
+    - fairseq-validate without `--task` ends in `KeyError: None`. The task comes from the
+      checkpoint; the name only decides which options exist.
+    - A missing `--arch` is a RuntimeError without a text, a missing `--path` an AttributeError.
+    - `--total-num-update` of polynomial_decay is null, which hydra refuses, instead of
+      `--max-update`.
+    - With a criterion without `classification_head_name`, a task of labels ends in an
+      InterpolationKeyError.
 
-
-def count_no_gpus_for_the_cpu() -> None:
-    """Start one process with `--cpu`; fairseq starts one per GPU of the machine."""
+    Raises:
+        ConfigurationError: on parsing, an option is missing or does not go with another.
+    """
 
     @around(options, "parse_args_and_arch")
     def parse_args_and_arch(
         original: Callable, parser: Any, input_args: Any = None, *args: Any, **kw: Any
     ) -> Any:
-        size_given = is_given("--distributed-world-size", input_args)
-        if is_given("--cpu", input_args) and not size_given:
+        words = sys.argv[1:] if input_args is None else input_args
+        named = {str(word).split("=")[0] for word in words}
+        if {"--bf16", "--fp16"} <= named:
+            raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
+        if "--cpu" in named and "--distributed-world-size" not in named:
             parser.set_defaults(distributed_world_size=1)
-        return original(parser, input_args, *args, **kw)
-
-
-def validate_without_a_task() -> None:
-    """Give `--task` a default in fairseq-validate, which fails with `KeyError: None` without one.
-
-    The task comes from the checkpoint; the name only decides which options exist.
-    """
-
-    @around(options, "parse_args_and_arch")
-    def parse_args_and_arch(original: Callable, parser: Any, *args: Any, **kw: Any) -> Any:
         if parser.get_default("task") is None:
             parser.set_defaults(task="translation")
-        return original(parser, *args, **kw)
-
-
-def decay_until_max_update() -> None:
-    """Let `--total-num-update` of polynomial_decay be `--max-update` unless given, as declared.
-
-    fairseq's command line passes null instead, which hydra refuses.
-    """
+        try:
+            parsed = original(parser, input_args, *args, **kw)
+        except RuntimeError as error:
+            if error.args:
+                raise
+            such_as = plugin.text_model
+            raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
+        given = parsed[0] if isinstance(parsed, tuple) else parsed
+        if getattr(given, "bf16", False) and "--tpu" not in named:
+            given.tpu = False
+        return parsed
 
     @after_parsing
     def check(given: Namespace) -> None:
+        if getattr(given, "path", "") is None:
+            raise ConfigurationError("give the checkpoint of a model: --path FILE")
         if getattr(given, "total_num_update", 0) is None:
             if not given.max_update:
                 raise ConfigurationError(
@@ -74,17 +74,6 @@ def decay_until_max_update() -> None:
                     "learning rate ends: give --max-update N or --total-num-update N"
                 )
             given.total_num_update = given.max_update
-
-
-def require_a_criterion_of_labels() -> None:
-    """Name the criterion for a task of labels.
-
-    With a criterion without `classification_head_name`, the task's option of this name ends in an
-    InterpolationKeyError.
-    """
-
-    @after_parsing
-    def check(given: Namespace) -> None:
         task, name = (getattr(given, key, None) for key in ("task", "criterion"))
         options_of = CRITERION_DATACLASS_REGISTRY.get(name)
         known = getattr(options_of, "__dataclass_fields__", {})
@@ -123,39 +112,6 @@ def refuse_asynchronous_writing_without_iopath() -> None:
                 "--write-checkpoints-asynchronously needs a package that is not installed: "
                 "pip install iopath, or remove the flag"
             )
-
-
-def name_missing_files() -> None:
-    """Name the option whose file a command lacks, instead of a traceback."""
-
-    @after_parsing
-    def check(given: Namespace) -> None:
-        if getattr(given, "path", "") is None:
-            raise ConfigurationError("give the checkpoint of a model: --path FILE")
-        asked = {"input": getattr(given, "input", "-")}
-        builds_bpe = hasattr(given, "beam")  # only the commands that search do
-        if builds_bpe and getattr(given, "bpe", None) in FILES_OF_BPE:
-            name = FILES_OF_BPE[given.bpe]
-            asked[name] = getattr(given, name, None)
-            if asked[name] in (None, "???"):
-                raise ConfigurationError(f"--bpe {given.bpe} needs its file: {flag(name)} FILE")
-        for name, path in asked.items():
-            if path != "-" and "://" not in path and not os.path.exists(path):
-                raise ConfigurationError(f"{flag(name)} {path} does not exist: correct the path")
-
-
-def name_a_missing_model() -> None:
-    """Ask for `--arch`, instead of a RuntimeError without a text."""
-
-    @around(options, "parse_args_and_arch")
-    def parse_args_and_arch(original: Callable, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except RuntimeError as error:
-            if error.args:
-                raise
-            such_as = plugin.text_model
-            raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
 
 
 def show_errors_of_hydra() -> None:

@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import torch
-from fairseq.data import data_utils, encoders
+from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
-from fairseq.optim import OPTIMIZER_REGISTRY, build_optimizer
-from fairseq.optim.lr_scheduler import LR_SCHEDULER_REGISTRY, build_lr_scheduler
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.tasks.translation import TranslationTask
-from torch import nn
 
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
-from fairseq_plugins.errors import ConfigurationError, check_choice, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.json_files import json_object
 from fairseq_plugins.search.options import check as check_values
 from fairseq_plugins.search.options import check_names
@@ -45,8 +41,7 @@ def check_before_training() -> None:
       `--eval-bleu-remove-bpe`, fail at the first validation, before anything is saved. A metric
       that is better if higher keeps the worst checkpoint without
       `--maximize-best-checkpoint-metric`.
-    - Unknown names in `--eval-bleu-args` have no effect. An unknown `--eval-bleu-detok` is a
-      KeyError.
+    - Unknown names in `--eval-bleu-args` have no effect.
     - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, and `--adam-betas`
       of one number end in tracebacks. Label smoothing and decays of an average outside 0 to 1 train
       nothing useful.
@@ -65,7 +60,6 @@ def check_before_training() -> None:
         _check_criterion(cfg)
         _check_model(cfg)
         _check_numbers(cfg)
-        _check_optimizer(cfg)
         _check_intervals(cfg)
         _check_metric(cfg)
         for score in plugin.scores:
@@ -129,23 +123,6 @@ def _check_model(cfg: Any) -> None:
         )
 
 
-def _check_optimizer(cfg: Any) -> None:
-    """Let fairseq's own optimizers and schedules refuse their options, on a dummy parameter."""
-    option, name = "--optimizer", getattr(cfg.optimizer, "_name", None)
-    optimizer = OPTIMIZER_REGISTRY.get(name)
-    scheduler = LR_SCHEDULER_REGISTRY.get(getattr(cfg.lr_scheduler, "_name", None))
-    if name == "composite" or not str(getattr(optimizer, "__module__", "")).startswith("fairseq."):
-        return  # it may need the model's parameters
-    try:
-        built = build_optimizer(cfg.optimizer, [nn.Parameter(torch.zeros(1))])
-        if scheduler is not None and scheduler.__module__.startswith("fairseq."):
-            option, name = "--lr-scheduler", cfg.lr_scheduler._name
-            build_lr_scheduler(cfg.lr_scheduler, built)
-    except (AssertionError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split()) or "they contradict each other"
-        raise ConfigurationError(f"{option} {name} refuses its options: {reason}") from None
-
-
 def _check_numbers(cfg: Any) -> None:
     for section, option, least, most in (
         (cfg.dataset, "batch_size", 1, math.inf),
@@ -177,10 +154,6 @@ def _check_numbers(cfg: Any) -> None:
 
 def _check_score(option: str, task: Any) -> None:
     """Check options that belong to `--eval-bleu` or to a similar option."""
-    check_choice(
-        f"{option}_detok", getattr(task, f"{option}_detok", "space"), encoders.TOKENIZER_REGISTRY
-    )
-    json_object(f"{option}_detok_args", getattr(task, f"{option}_detok_args", None))
     words = json_object(f"{option}_args", getattr(task, f"{option}_args", None))
     check_search_options(flag(f"{option}_args"), words)
     kind = getattr(task, f"{option}_remove_bpe", None)
@@ -226,17 +199,11 @@ def _check_metric(cfg: Any) -> None:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured: add --eval-{of_text[metric]}"
         )
-    task, criterion = (getattr(part, "_name", None) for part in (cfg.task, cfg.criterion))
+    task = getattr(cfg.task, "_name", None)
     known = is_of_text(task) or is_of_labels(task)
     if asked is None and metric in of_text and known:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} is not measured by --task {task}: give another one"
-        )
-    reports = getattr(cfg.criterion, "report_accuracy", None)
-    if metric == "accuracy" and (reports is False or criterion == "cross_entropy"):
-        raise ConfigurationError(
-            "--best-checkpoint-metric accuracy is not measured: "
-            + ("add --report-accuracy" if reports is False else "give another one")
         )
     higher_is_better = ("accuracy", *of_text)
     metrics = (*LOSSES, *higher_is_better)

@@ -9,15 +9,11 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
-import fairseq
 import numpy as np
 import torch
 from fairseq.scoring import bleu
-
-from fairseq_plugins.errors import ConfigurationError
 
 BATCHES, BLOCKS = "fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"
 
@@ -33,9 +29,6 @@ def supply_missing_extensions() -> None:
         bleu.Scorer.__init__ = _begin
         bleu.Scorer.reset = _reset
         bleu.Scorer.add = _add
-    for name, who in (("libnat", "models with insertions"), ("libbase", "--base-layers")):
-        if _missing("fairseq." + name):
-            setattr(fairseq, name, Absent(name, who))
 
 
 def _missing(name: str) -> bool:
@@ -44,23 +37,6 @@ def _missing(name: str) -> bool:
     except (ImportError, ValueError):  # ValueError: compiled for another numpy
         return True
     return False
-
-
-class Absent(ModuleType):
-    """A missing extension: using it raises an error of one line."""
-
-    def __init__(self, name: str, who: str) -> None:
-        super().__init__("fairseq." + name)
-        self._who = who
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise ConfigurationError(
-            f"{self._who} need {self.__name__}, which must be compiled: install g++ and Python's "
-            "headers, then run pip install --force-reinstall --no-deps --no-build-isolation "
-            f"--no-cache-dir fairseq-fixed=={fairseq.__version__}"
-        )
 
 
 # --- fairseq.data.data_utils_fast -----------------------------------------------------------------

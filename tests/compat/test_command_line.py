@@ -31,6 +31,18 @@ def test_cpu_starts_no_process_for_every_gpu(monkeypatch):
     assert parsed(monkeypatch, "--cpu", "--distributed-world-size=3").distributed_world_size == 3
 
 
+def test_bf16_means_a_tpu_only_with_tpu(monkeypatch):
+    assert parsed(monkeypatch, "--bf16").tpu is False
+    assert parsed(monkeypatch, "--memory-efficient-bf16").tpu is False
+    assert parsed(monkeypatch, "--bf16", "--tpu").tpu is True
+    assert parsed(monkeypatch).bf16 is False
+
+
+def test_bf16_and_fp16_exclude_each_other(monkeypatch):
+    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 cannot be combined"):
+        parsed(monkeypatch, "--bf16", "--fp16")
+
+
 def test_the_learning_rate_decays_until_the_last_update(monkeypatch):
     def total(*words):
         args = parsed(monkeypatch, "--lr-scheduler", "polynomial_decay", *words)
@@ -97,20 +109,14 @@ def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
 @pytest.mark.parametrize(
     "command, words, told",
     [
-        ("generate", [], "--path required for generation!"),
+        ("generate", [], "give the checkpoint of a model: --path FILE"),
         ("generate", ["--path", "CHECKPOINT:nowhere.pt"], "Model file not found: nowhere.pt"),
         ("validate", ["--path", "nowhere.pt", "--max-tokens", 9], "Model file not found"),
         ("validate", ["--path", "CHECKPOINT"], "--max-tokens or --batch-size"),
-        ("interactive", ["--path", "CHECKPOINT", "--input", "none.txt"], "--input none.txt does"),
         (
             "interactive",
-            ["--path", "CHECKPOINT", "--bpe", "sentencepiece"],
-            "needs its file: --sent",
-        ),
-        (
-            "interactive",
-            ["--path", "CHECKPOINT", "--bpe", "subword_nmt", "--bpe-codes", "none"],
-            "--bpe-codes none does not exist",
+            ["--path", "CHECKPOINT", "--input", "none.txt"],
+            "none.txt: No such file or directory",
         ),
         ("train", [*"--arch transformer --optimizer sgd --save-dir out".split()], "--batch-size"),
         ("train", ["--arch", "transformer", "--max-tokens", 9], "--optimizer is missing: give one"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins import compat
+from fairseq_plugins import compat, cpu
 from fairseq_plugins.compat.distributed import Launch, _check_quant_noise, _join
 from fairseq_plugins.errors import ConfigurationError
 
@@ -31,6 +31,17 @@ def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_tra
     assert "--amp" not in plain
     losses = [re.findall(r"train_inner .*? loss=([\d.]+)", text) for text in (plain, amp)]
     assert losses[0] == losses[1] and len(losses[0]) == 2
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_one_line_says_where_bf16_is_emulated(
+    supported, toy_data, tmp_path, run_train, train_args, monkeypatch
+):
+    monkeypatch.setattr(cpu, "has_bf16", lambda: supported)
+    words = [toy_data.bin, *train_args, "--cpu", "--bf16", "--max-update", 2, "--no-save"]
+    output = run_train(*words, "--save-dir", tmp_path).output
+    assert output.count("--bf16 is slow here") == (0 if supported else 1)
+    assert "done training" in output
 
 
 def test_quantisation_noise_that_would_destroy_the_weights_is_refused():

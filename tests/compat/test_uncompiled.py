@@ -6,15 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 
-import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq.models.nat import levenshtein_utils
 from fairseq.scoring import bleu
 
 from fairseq_plugins.compat import uncompiled
-from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import USER_DIR
 
 
@@ -242,9 +239,3 @@ def test_fairseq_generates_and_scores_without_them(tiny_checkpoint, toy_data, ru
     assert found.returncode == 0, found.stderr
     (score,) = [line for line in found.stdout.splitlines() if "BLEU4 = " in line]
     assert score in run_generate(toy_data.bin, "--path", tiny_checkpoint, "--beam", 2).output
-
-
-def test_what_is_lost_is_one_line(monkeypatch):
-    monkeypatch.setattr(fairseq, "libnat", uncompiled.Absent("libnat", "models with insertions"))
-    with pytest.raises(ConfigurationError, match="models with insertions need fairseq.libnat, "):
-        levenshtein_utils.load_libnat()[0].suggested_ed2_path([], [], 1)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_plugins import cpu
-from fairseq_plugins.compat import bf16
+from fairseq_plugins.compat import distributed
 from fairseq_plugins.compat.progress import reported_to
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.train.progress import SKIPPED, Measured, Progress, Rehearsal
@@ -61,7 +61,7 @@ def test_warnings_of_the_package_are_reported(said, monkeypatch):
     progress, ours = Progress(said.append), logging.getLogger("fairseq_plugins")
     ours.addHandler(progress)
     try:
-        bf16.warn_if_emulated()
+        distributed.warn_if_emulated()
         logging.getLogger("fairseq_plugins.compat").info("a detail")
     finally:
         ours.removeHandler(progress)
