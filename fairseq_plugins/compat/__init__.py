@@ -93,7 +93,6 @@ def apply() -> None:
     resuming.remember_validations()
     resuming.remember_plateaus()
     best_score.forget_scores_of_other_validations()
-    resuming.count_time_anew()
     resuming.keep_parameters_in_float32()
     intact_checkpoints.remove_a_last_checkpoint_that_is_not_the_last()
     intact_checkpoints.resume_from_the_newest_intact_checkpoint()

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
@@ -109,13 +109,6 @@ def release_after_training() -> None:
             return original(cfg, main, **kwargs)
 
 
-class Found(NamedTuple):
-    """Rank 0's decision for all processes: the file to resume from, or why there is none."""
-
-    restore_file: str | None = None  # None leaves the choice to fairseq
-    refusal: str | None = None
-
-
 def resume_from_the_newest_intact_checkpoint() -> None:
     """Resume from the newest intact checkpoint if checkpoint_last.pt is damaged or missing.
 
@@ -128,31 +121,28 @@ def resume_from_the_newest_intact_checkpoint() -> None:
     def load_checkpoint(
         original: Callable, cfg: Any, trainer: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
-        found = Found()
+        # rank 0 decides for all: the file, None to leave the choice to fairseq, and what is wrong
+        path, wrong = None, None
         if trainer.data_parallel_rank == 0:
             try:
                 if not cfg.no_save:
                     _hold(Path(cfg.save_dir))
-                found = _find_checkpoint(cfg, trainer.checkpoint_suffix)
+                path = _find_checkpoint(cfg, trainer.checkpoint_suffix)
             except ConfigurationError as error:  # the others wait for an answer
-                found = Found(refusal=str(error))
+                wrong = str(error)
             except OSError as error:
-                found = Found(
-                    refusal=f"{error.filename} cannot be read: {error.strerror}: make it readable, "
-                    "or choose another --save-dir"
-                )
+                wrong = f"{error.filename} cannot be read: {error.strerror}: make it readable, or "
+                wrong += "choose another --save-dir"
         if trainer.data_parallel_world_size > 1:
-            found = Found(
-                **distributed_utils.broadcast_object(
-                    found._asdict(),
-                    src_rank=0,
-                    group=trainer.data_parallel_process_group,
-                    dist_device=trainer.device,
-                )
+            path, wrong = distributed_utils.broadcast_object(
+                (path, wrong),
+                src_rank=0,
+                group=trainer.data_parallel_process_group,
+                dist_device=trainer.device,
             )
-        if found.refusal is not None:
-            raise ConfigurationError(found.refusal)
-        with _restoring(cfg, found.restore_file):
+        if wrong is not None:
+            raise ConfigurationError(wrong)
+        with _restoring(cfg, path):
             return original(cfg, trainer, **kwargs)
 
 
@@ -190,40 +180,44 @@ def _restoring(cfg: Any, path: str | None) -> Iterator[None]:
         cfg.restore_file, cfg.finetune_from_model = before
 
 
-def _find_checkpoint(cfg: Any, suffix: str) -> Found:
+def _find_checkpoint(cfg: Any, suffix: str) -> str | None:
+    """The checkpoint to resume from; None leaves the choice to fairseq.
+
+    Raises:
+        ConfigurationError: none can be used, and fairseq would begin anew.
+    """
     if cfg.restore_file != LAST + ".pt":
         if not PathManager.exists(cfg.restore_file.replace(".pt", suffix + ".pt")):
-            return Found(
-                refusal=f"--restore-file {cfg.restore_file} does not exist, and training would "
-                "start from scratch: correct or remove it"
+            raise ConfigurationError(
+                f"--restore-file {cfg.restore_file} does not exist, and training would start from "
+                "scratch: correct or remove it"
             )
-        return Found()
+        return None
     folder = Path(cfg.save_dir)
     last = folder / f"{LAST}{suffix}.pt"
     if not folder.is_dir():
-        return Found()
-    for path in [last, *_others(folder, suffix)]:
-        if path.is_dir():  # a checkpoint of this name could not be written
-            return Found(
-                refusal=f"{path} is a folder in the place of a checkpoint: remove it, or choose "
-                "another --save-dir"
-            )
-    if last.is_file():
-        problem = find_damage(str(last))
-        if not problem:
-            return Found()
-        problem = f"is damaged ({problem})"
-    else:
-        problem = "is missing"
+        return None
     others = _others(folder, suffix)
+    for path in [last, *others]:
+        if path.is_dir():  # a checkpoint of this name could not be written
+            raise ConfigurationError(
+                f"{path} is a folder in the place of a checkpoint: remove it, or choose another "
+                "--save-dir"
+            )
+    problem = "is missing"
+    if last.is_file():
+        damage = find_damage(str(last))
+        if not damage:
+            return None
+        problem = f"is damaged ({damage})"
     newest = _newest_intact(others)
     if newest is not None:
         logger.warning(f"{last} {problem}: resuming from the newest intact one, {newest.name}")
-        return Found(str(newest.with_name(newest.name[: -len(suffix + ".pt")] + ".pt")))
+        return str(newest.with_name(newest.name[: -len(suffix + ".pt")] + ".pt"))
     if not last.is_file() and not others:
-        return Found()
-    return Found(
-        refusal=f"{last} {problem}, and "
+        return None
+    raise ConfigurationError(
+        f"{last} {problem}, and "
         + (f"so is each of {len(others)} other(s)" if others else "there is no other checkpoint")
         + ": nothing was changed; choose another --save-dir, or remove them to start over"
     )

@@ -165,7 +165,9 @@ def resume_with_another_number_of_processes() -> None:
 def train_no_further_than_asked() -> None:
     """Stop at --max-update and --stop-time-hours; fairseq makes one more update beyond them.
 
-    Therefore each rerun of a finished training changed its parameters.
+    Therefore each rerun of a finished training changed its parameters. With --finetune-from-model
+    or --reset-optimizer, fairseq adds the time of the training that wrote the checkpoint, although
+    updates start at 0: the time starts at 0 too.
     """
 
     @around(checkpoint_utils, "load_checkpoint")
@@ -173,6 +175,8 @@ def train_no_further_than_asked() -> None:
         own = _in_save_dir(cfg, trainer.checkpoint_suffix)
         loaded = original(cfg, trainer, **kwargs)
         options, done = trainer.cfg.optimization, trainer.get_num_updates()
+        if done == 0:
+            trainer._previous_training_time = 0
         # only from the checkpoint, so equal in all processes
         hours = getattr(trainer, "_previous_training_time", 0) / 3600
         reached = ""
@@ -256,21 +260,6 @@ def _in_save_dir(cfg: Any, suffix: str) -> bool:
         return os.path.exists(os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt"))
     folder = os.path.dirname(os.path.abspath(cfg.restore_file))
     return os.path.realpath(folder) == os.path.realpath(cfg.save_dir)
-
-
-def count_time_anew() -> None:
-    """Let a new training's time start at 0, for --stop-time-hours; fairseq does not.
-
-    With --finetune-from-model or --reset-optimizer it adds the time of the training that wrote the
-    checkpoint, although updates start at 0.
-    """
-
-    @around(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-        loaded = original(cfg, trainer, **kwargs)
-        if trainer.get_num_updates() == 0:
-            trainer._previous_training_time = 0
-        return loaded
 
 
 def what_follows(trainer: Trainer, iterator: Any) -> str:
