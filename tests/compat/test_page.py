@@ -22,9 +22,7 @@ def test_the_example_trains_and_translates_every_sentence(toy_data, tmp_path, mo
     assert sorted(map(int, translated)) == list(range(toy_data.sizes["test"]))
 
 
-def test_the_page_names_every_file_and_its_links_lead_somewhere():
+def test_the_links_of_the_page_lead_somewhere():
     folder = ROOT / "fairseq_plugins" / "compat"
-    for path in folder.glob("*.py"):
-        assert path.name in PAGE
     for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (folder / link).exists()
