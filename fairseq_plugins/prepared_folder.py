@@ -15,7 +15,7 @@ from fairseq_plugins.text.subwords import KINDS
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
 MOST_RATIO = 1000  # of a corpus that can be trained on
 RATIOS = "length_ratios"  # in the record: `LengthLimit.ratio` by direction, such as "de-en"
-DIGESTS = "sha256"  # in the record: digests of `needed_files`; not in earlier releases
+DIGESTS = "sha256"  # in the record: digests of `needed_files`
 
 
 class Prepared:
