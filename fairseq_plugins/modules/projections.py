@@ -34,8 +34,6 @@ def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tenso
 def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
     weights: list[Any] = [layer.weight for layer in projections]
     biases: list[Any] = [layer.bias for layer in projections if layer.bias is not None]
-    if len(biases) not in (0, len(weights)):
-        raise ValueError("projections must all have a bias, or all have no bias")
     bias = torch.cat(biases) if biases else None
     # split, not slices: its backward concatenates the gradients in one copy
     out = F.linear(x, torch.cat(weights), bias)

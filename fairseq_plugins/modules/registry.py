@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence  # fmt: skip
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import Field, dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
@@ -79,18 +79,9 @@ class Registry:
     def register(
         self, name: str, options: type[FairseqDataclass] = NoOptions
     ) -> Callable[[Registered], Registered]:
-        """Decorator that registers a part's class; its constructor takes a spec and the options.
-
-        Raises:
-            ValueError: the name is taken, or an option has no default.
-        """
+        """Decorator that registers a part's class; its constructor takes a spec and the options."""
 
         def add(part: Registered) -> Registered:
-            if name in self._parts:
-                raise ValueError(f"a {self.kind} named {name} is already registered")
-            for field in options_of(options):
-                if field.default is MISSING:
-                    raise ValueError(f"{name}: the option {field.name} has no default")
             self._parts[name] = (part, options)
             return part
 

@@ -31,7 +31,6 @@ from fairseq.tasks.sentence_prediction import (
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.data.lengths import describe_cut, sizes
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.tasks.whole_texts import WholeTexts
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +41,10 @@ class ClassificationConfig(SentencePredictionConfig):
 
 
 @register_task("classification", dataclass=ClassificationConfig)
-class ClassificationTask(WholeTexts, SentencePredictionTask):
+class ClassificationTask(SentencePredictionTask):
     """Assigns each text one of the classes in `label/dict.txt`."""
 
     cfg: ClassificationConfig
-    how_to_cut = "--shorten-method truncate and --max-positions"
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:
@@ -97,6 +95,23 @@ class ClassificationTask(WholeTexts, SentencePredictionTask):
             # np.lexsort: the last key, length, is the primary one; ties stay in random order
             dataset.sort_order.append(np.minimum(lengths, self.cfg.max_positions))
         return dataset
+
+    def get_batch_iterator(
+        self, dataset: Any, max_tokens: int | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """As in fairseq, but without skipping training texts over --max-tokens.
+
+        Raises:
+            ConfigurationError: a text is longer than --max-tokens; the message says what to do.
+        """
+        longest = int(np.max(dataset.sizes)) if len(dataset) else 0
+        if max_tokens is not None and longest > max_tokens:
+            raise ConfigurationError(
+                f"a text of {longest:,} tokens is longer than --max-tokens (or --max-tokens-valid) "
+                f"{max_tokens}: give {longest} or more, or truncate texts with --shorten-method "
+                "truncate and --max-positions"
+            )
+        return super().get_batch_iterator(dataset, max_tokens, *args, **kwargs)
 
     def _check_lengths(self, split: str, lengths: np.ndarray) -> None:
         limit = self.cfg.max_positions

@@ -63,9 +63,3 @@ def test_projections_that_are_more_than_a_product_are_called(monkeypatch, kind):
     layers = [layer.to(device) for layer in layers]
     projections.project_together(torch.ones(2, 5, device=device, dtype=torch.float64), layers)
     assert bool(together) == (kind == "gpu")
-
-
-def test_biases_on_some_projections_are_refused():
-    layers = [*build()[:2], build(bias=False)[2]]
-    with pytest.raises(ValueError, match="all have a bias"):
-        projections._one_product(torch.ones(2, 5, dtype=torch.float64, device=DEVICE), layers)
