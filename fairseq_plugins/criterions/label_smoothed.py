@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
-from fairseq_plugins.modules.rows import take_rows
+from fairseq_plugins.modules.packed import take_rows
 from fairseq_plugins.option_fields import checked_options
 
 from .chunked import Objective, chunked_loss, plain_loss
@@ -97,9 +97,9 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
         counted = targets.ne(self.padding_idx)
         counted[:, : self.ignore_prefix_size].fill_(False)
         extra = extra if isinstance(extra, dict) else {}
-        if "rows" in extra:  # of a `PackedModel`: no size may depend on data
+        if "sentences" in extra:  # of a `PackedModel`: no size may depend on data
             target, mask = targets[0], counted[0]
-            copies = copies_of(extra, None, extra["rows"][0])
+            copies = copies_of(extra, None, extra["sentences"][0])
         else:
             positions, mask = extra.get("positions", [None])[0], None
             counted = counted.flatten()

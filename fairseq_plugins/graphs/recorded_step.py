@@ -1,9 +1,9 @@
 """--cuda-graphs: forward and backward of a training step, recorded once per batch shape.
 
 The host launches some 1,500 kernels per step, which can take longer than they run. A recording is
-one launch. Batches are laid out as rows (`data/rows.py`), which leaves only some dozens of shapes
-per epoch, and models compute on rows (`models/packed.py`). Norm, clipping and optimizer act on
-flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
+one launch. Batches are packed (`data/packed_batches.py`), which leaves only some dozens of shapes
+per epoch, and models compute on packed sequences (`models/packed.py`). Norm, clipping and optimizer
+act on flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
 """
 
 import gc
@@ -33,14 +33,14 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.criterions.label_smoothed import find_projection
-from fairseq_plugins.data.rows import Collate, Rows, Shape, Spec, lay_out
+from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, Spec, pack
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.graphs.cuda_graph import recorder_for
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
 from fairseq_plugins.models import packed
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.rows import largest_flash_head
+from fairseq_plugins.modules.packed import largest_flash_head
 from fairseq_plugins.modules.token_mixers import TokenMixer
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class RecordedStep:
         self.most = MOST
         self.names: list[str] = []  # names of the sums
 
-    def __call__(self, rows: Rows, count: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+    def __call__(self, rows: PackedBatch, count: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """One batch.
 
         Args:
@@ -132,7 +132,7 @@ class RecordedStep:
             self.flat.pending.append((log, self.names, sums))
         return sums[0], size, log
 
-    def launch(self, rows: Rows, count: bool = True) -> Tensor:
+    def launch(self, rows: PackedBatch, count: bool = True) -> Tensor:
         """`once`; if memory is short, again without what the recordings keep of it."""
         try:
             numbers = rows.numbers.to(self.device, non_blocking=True)
@@ -167,7 +167,7 @@ class RecordedStep:
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
         return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
 
-    def record(self, rows: Rows) -> Recording | None:
+    def record(self, rows: PackedBatch) -> Recording | None:
         """Record the step of a shape; None if that fails, and then nothing else is recorded."""
         before: Tensor | None = None
         # random numbers must not depend on whether this shape was recorded earlier
@@ -245,9 +245,9 @@ def install() -> None:
         if step is None:
             arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
             return original(self, *arguments, **kwargs)
-        rows = sample.get("rows")
+        rows = sample.get("packed")
         if rows is None:  # without a batch, join in with one of another data set
-            rows = lay_out(move_to_cpu(sample), step.spec)
+            rows = pack(move_to_cpu(sample), step.spec)
         return step(rows, not ignore_grad)
 
 
@@ -302,12 +302,12 @@ def make_spec(model: Any) -> Spec:
     encoder = model.encoder
     blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
     # copying reads the weights of the last layer's attention
-    grid = getattr(model.decoder, "copying", None) is not None or any(
-        isinstance(m, TokenMixer) and type(m).on_rows is TokenMixer.on_rows
+    padded = getattr(model.decoder, "copying", None) is not None or any(
+        isinstance(m, TokenMixer) and type(m).forward_packed is TokenMixer.forward_packed
         for m in encoder.modules()
     )
     window = getattr(encoder, "time_window", 1)
-    return Spec.make(encoder.padding_idx, STEP, window, blocks, grid)
+    return Spec.make(encoder.padding_idx, STEP, window, blocks, padded)
 
 
 def find_obstacle(trainer: Trainer) -> str:

@@ -11,7 +11,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
 from fairseq_plugins.modules.decoder_layer import (
     DecoderLayer,
     embed,
@@ -19,10 +19,10 @@ from fairseq_plugins.modules.decoder_layer import (
     run_decoder_layer,
 )
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.rows import (
+from fairseq_plugins.modules.packed import (
     Layout,
-    attention_on_rows,
     layout_of,
+    packed_attention,
     put_rows,
     take_rows,
 )
@@ -37,7 +37,7 @@ class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the plan's feed-forward network in each layer.
 
     With `plan.fast_training`, left-to-right training computes real target positions only (see
-    `decode_rows`). Features and "attn" are then zero at padding, and "inner_states" is empty. In
+    `decode_packed`). Features and "attn" are then zero at padding, and "inner_states" is empty. In
     all other cases, fairseq's own forward runs.
 
     With `plan.copying`, "attn" is the attention that copies, whatever layer and heads the caller
@@ -112,11 +112,11 @@ class Decoder(TransformerDecoderBase):
             attention, inputs = extra["attn"][0], extra["inner_states"][0]
             assert encoder_out is not None and attention is not None and inputs is not None
             words = encoder_out["src_tokens"][0]
-            places = find_places(words, self.vocabulary).unsqueeze(1)
+            positions = find_word_positions(words, self.vocabulary).unsqueeze(1)
             before = find_before(words, self.padding_idx, self.end).unsqueeze(1)
             previous = prev_output_tokens[:, -x.size(1) :]
             inputs = inputs.transpose(0, 1)
-            extra.update(self.copying(x, inputs, attention, words, places, before, previous))
+            extra.update(self.copying(x, inputs, attention, words, positions, before, previous))
             if not torch.jit.is_scripting():
                 if self.training and attention.dtype == torch.float16:
                     # fairseq's own layers round the attention, and thus its gradient, to float16
@@ -168,12 +168,12 @@ class Decoder(TransformerDecoderBase):
         embedded = embed(self, previous, positions)
         # criterions that do not take packed output may read the weights: guided alignment does
         need_weights = self.copying is not None or not self.packed_output
-        x, attention = decode_rows(self, embedded, target, memory, source, need_weights)
+        x, attention = decode_packed(self, embedded, target, memory, source, need_weights)
         extra: dict[str, list[Tensor | None]] = {"attn": [attention]}
         if self.copying is not None:
             assert encoder_out is not None and source is not None and attention is not None
             words = encoder_out["src_tokens"][0].flatten()[source_index]
-            extra.update(self.copy_on_rows(x, embedded, attention, words, source, previous, target))
+            extra.update(self.copy_packed(x, embedded, attention, words, source, previous, target))
         if self.packed_output:
             return x, {**extra, "positions": [index]}
 
@@ -190,7 +190,7 @@ class Decoder(TransformerDecoderBase):
         return unpack(x), {**extra, "inner_states": []}
 
     @torch.jit.unused
-    def copy_on_rows(
+    def copy_packed(
         self,
         x: Tensor,
         embedded: Tensor,
@@ -204,22 +204,22 @@ class Decoder(TransformerDecoderBase):
 
         Args:
             x, embedded: N x C, output and input of the layers.
-            attention: N x width, the attention that copies, in the grid of the source.
+            attention: N x width, the attention that copies, in the padded source.
             words: N', the source, and its layout.
             previous: N, the input token of each position; target: their layout.
         """
         assert self.copying is not None
-        # padding is 0 in the grid
-        grid = source.to_grid((words - self.padding_idx).unsqueeze(1)).squeeze(2)
-        grid = grid + self.padding_idx
-        places = find_places(grid, self.vocabulary)[target.sentence]
+        # padding is 0 there
+        padded = source.to_padded((words - self.padding_idx).unsqueeze(1)).squeeze(2)
+        padded = padded + self.padding_idx
+        positions = find_word_positions(padded, self.vocabulary)[target.sentence]
         before: Tensor | None = None
         if self.copying.next is not None:
-            before = find_before(grid, self.padding_idx, self.end)[target.sentence]
-        return self.copying(x, embedded, attention, grid, places, before, previous)
+            before = find_before(padded, self.padding_idx, self.end)[target.sentence]
+        return self.copying(x, embedded, attention, padded, positions, before, previous)
 
 
-def decode_rows(
+def decode_packed(
     decoder: Any,
     x: Tensor,
     at: Layout,
@@ -239,7 +239,7 @@ def decode_rows(
         need_weights: also return the attention of the last layer to the source.
 
     Returns:
-        the features, N x C, and the mean over heads of the attention, N x width in the grid of the
+        the features, N x C, and the mean over heads of the attention, N x width in the padded
         source, zero at padding; or None.
     """
     weights: Tensor | None = None
@@ -250,12 +250,12 @@ def decode_rows(
             x: Tensor, memory: Tensor | None, layer: Any = layer, need: bool = need
         ) -> tuple[Tensor, Tensor | None]:
             def attend_target(x: Tensor) -> tuple[Tensor, Tensor | None]:
-                return attention_on_rows(layer.self_attn, x, at, x, at, causal=True)
+                return packed_attention(layer.self_attn, x, at, x, at, causal=True)
 
             attend_source = None
             if layer.encoder_attn is not None and memory is not None and source is not None:
                 attend_source = functools.partial(
-                    attention_on_rows,
+                    packed_attention,
                     layer.encoder_attn,
                     at=at,
                     memory=memory,

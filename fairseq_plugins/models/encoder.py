@@ -19,7 +19,7 @@ from fairseq_plugins.modules.compression import (
 )
 from fairseq_plugins.modules.encoder_layer import EncoderLayer, run_encoder_layer
 from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
-from fairseq_plugins.modules.rows import Layout, Windows, attention_on_rows
+from fairseq_plugins.modules.packed import Layout, Windows, packed_attention
 
 from .plan import ModelPlan
 
@@ -187,7 +187,7 @@ def build_encoder_layers(cfg: Any, plan: ModelPlan) -> list[nn.Module]:
     return layers
 
 
-def encode_rows(encoder: Any, x: Tensor, layouts: list[Layout]) -> Tensor:
+def encode_packed(encoder: Any, x: Tensor, layouts: list[Layout]) -> Tensor:
     """The layers of `Encoder.forward`, or of fairseq's encoder, on packed sequences.
 
     Args:
@@ -219,8 +219,8 @@ def encode_rows(encoder: Any, x: Tensor, layouts: list[Layout]) -> Tensor:
             x: Tensor, memory: Tensor, layer: Any = layer, at: Layout = at, before: Layout = before
         ) -> Tensor:
             if isinstance(layer, EncoderLayer):
-                return layer.mixer.on_rows(x, at, memory, before)  # type: ignore[operator]
-            return attention_on_rows(layer.self_attn, x, at, memory, before)[0]
+                return layer.mixer.forward_packed(x, at, memory, before)  # type: ignore[operator]
+            return packed_attention(layer.self_attn, x, at, memory, before)[0]
 
         x = run_encoder_layer(layer, x, mix, pool)
     if first is not None:

@@ -1,4 +1,4 @@
-"""The forward of fairseq's Transformer, and of this package's, on a batch laid out as rows.
+"""The forward of fairseq's Transformer, and of this package's, on packed sequences.
 
 Results at real target positions, and all gradients, equal those of the padded batch; only random
 numbers of dropout differ. Nothing here waits for the GPU, and no size depends on data.
@@ -17,13 +17,13 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_plugins.data.rows import Shape, parts
+from fairseq_plugins.data.packed_batches import Shape, parts
 from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers
 from fairseq_plugins.modules.encoder_layer import EncoderLayer
-from fairseq_plugins.modules.rows import Layout
+from fairseq_plugins.modules.packed import Layout
 
-from .decoder import Decoder, decode_rows
-from .encoder import Encoder, encode_rows
+from .decoder import Decoder, decode_packed
+from .encoder import Encoder, encode_packed
 
 ENCODERS = (TransformerEncoder, TransformerEncoderBase, Encoder)
 DECODERS = (TransformerDecoder, TransformerDecoderBase, Decoder)
@@ -31,11 +31,11 @@ ENCODER_LAYERS = (TransformerEncoderLayer, TransformerEncoderLayerBase, EncoderL
 
 
 class PackedModel:
-    """A model for one batch of rows. Criterions call it like a model.
+    """A model for one packed batch. Criterions call it like a model.
 
     Args:
         model: an encoder-decoder for which `find_obstacle` finds nothing.
-        numbers: `data.rows.Rows.numbers` on the model's device.
+        numbers: `data.packed_batches.PackedBatch.numbers` on the model's device.
         shape: the shape of the batch.
     """
 
@@ -73,8 +73,8 @@ class PackedModel:
             features_only: skip the projection to the vocabulary.
 
         Returns:
-            P x M x C or P x M x V, finite at padding, and a dictionary with "attn", "rows" (the
-            sentence of each target row) and what copying adds.
+            P x M x C or P x M x V, finite at padding, and a dictionary with "attn", "sentences"
+            (the sentence of each target row) and what copying adds.
         """
         encoder, decoder = self.module.encoder, self.module.decoder
         passes, shape = src_tokens.size(0), self.shape
@@ -85,16 +85,16 @@ class PackedModel:
         target = Layout(self.parts["target_starts"], shape.target, shape.longest_target)
         target = target.repeat(passes)
         words, previous = src_tokens.flatten(), prev_output_tokens.flatten()
-        memory = encode_rows(encoder, _embed(encoder, words, source[0]), source)
+        memory = encode_packed(encoder, _embed(encoder, words, source[0]), source)
         embedded = _embed(decoder, previous, target)
         copying = getattr(decoder, "copying", None)
-        x, attention = decode_rows(
+        x, attention = decode_packed(
             decoder, embedded, target, memory, source[0], copying is not None
         )
-        extra: dict[str, Any] = {"attn": [attention], "rows": [target.sentence]}
+        extra: dict[str, Any] = {"attn": [attention], "sentences": [target.sentence]}
         if copying is not None:
             extra.update(
-                decoder.copy_on_rows(x, embedded, attention, words, source[0], previous, target)
+                decoder.copy_packed(x, embedded, attention, words, source[0], previous, target)
             )
         x = x.view(passes, shape.target, -1)
         return x if features_only else decoder.output_layer(x), extra
@@ -147,7 +147,7 @@ def find_obstacle(model: Any) -> str:
             return reason
     for layer in layers:
         mixer = getattr(layer, "mixer", None)
-        if mixer is not None and not mixer.takes_rows:
+        if mixer is not None and not mixer.takes_packed:
             return f"--encoder-token-mixer with {type(mixer).__name__}"
     if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules()):
         return "hooks on its modules"

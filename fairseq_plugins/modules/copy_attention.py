@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.option_fields import option
 
-from .rows import take_rows
+from .packed import take_rows
 
 
 @dataclass
@@ -38,12 +38,12 @@ class CopySpec(NamedTuple):
 class Copies(NamedTuple):
     """What `CopyAttention` adds to the logits of N target tokens of B sentences.
 
-    The place of a word is one of its positions in the source sentence; it holds the log-odds of
+    A word has one of its positions in the source sentence; this holds the log-odds of
     that word. All other positions have log-odds of -inf.
     """
 
     log_generate: Tensor  # N, log g
-    log_odds: Tensor  # N x T, log((1 - g) / g sum_{i: src_i = v} a_i) at the place of word v
+    log_odds: Tensor  # N x T, log((1 - g) / g sum_{i: src_i = v} a_i) at the position of word v
     words: Tensor  # B x T, the source
     sentence: Tensor  # N, from 0 to B - 1
 
@@ -97,7 +97,7 @@ class CopyAttention(nn.Module):
         inputs: Tensor,
         attention: Tensor,
         words: Tensor,
-        places: Tensor,
+        positions: Tensor,
         before: Tensor | None = None,
         previous: Tensor | None = None,
     ) -> dict[str, list[Tensor | None]]:
@@ -108,7 +108,8 @@ class CopyAttention(nn.Module):
             inputs: ... x d', the input of its first layer (x).
             attention: ... x T (a).
             words: B x T, the source tokens, integers.
-            places: `find_places` of `words`, in a shape that expands to that of `attention`.
+            positions: `find_word_positions` of `words`, in a shape that expands to that of
+                `attention`.
             before, previous: for `spec.next` only: `find_before` of `words`, in such a shape too,
                 and ..., the decoder's input tokens.
 
@@ -128,8 +129,8 @@ class CopyAttention(nn.Module):
             total = following.sum(dim=-1, keepdim=True)
             share = self.next(both).to(exact).sigmoid() * (total > 0)
             attention = (1 - share) * attention + share / total.clamp(min=1e-4) * following
-        places = places.expand_as(attention)
-        mass = torch.zeros_like(attention).scatter_add(-1, places, attention)
+        positions = positions.expand_as(attention)
+        mass = torch.zeros_like(attention).scatter_add(-1, positions, attention)
         nothing = mass <= 0
         log_mass = mass.masked_fill(nothing, 1.0).log().masked_fill(nothing, -float("inf"))
         log_generate: list[Tensor | None] = [F.logsigmoid(gate).squeeze(-1)]
@@ -169,7 +170,7 @@ def find_before(words: Tensor, pad: int, end: int) -> Tensor:
     return before.masked_fill(before.eq(pad), end).masked_fill(words.eq(pad), -1)
 
 
-def find_places(words: Tensor, vocabulary: int) -> Tensor:
+def find_word_positions(words: Tensor, vocabulary: int) -> Tensor:
     """For each position, one position of the sentence that holds the same word.
 
     Args:
@@ -177,11 +178,11 @@ def find_places(words: Tensor, vocabulary: int) -> Tensor:
         vocabulary: V; a B x V table is allocated.
 
     Returns:
-        B x T, int64. Equal words of a sentence have equal places.
+        B x T, int64. Equal words of a sentence have equal positions.
     """
     positions = torch.arange(words.size(1), device=words.device).expand_as(words)
-    place = torch.zeros(words.size(0), vocabulary, dtype=torch.long, device=words.device)
-    return place.scatter_(1, words, positions).gather(1, words)
+    position = torch.zeros(words.size(0), vocabulary, dtype=torch.long, device=words.device)
+    return position.scatter_(1, words, positions).gather(1, words)
 
 
 def copies_of(extra: Any, rows: Tensor | None, sentence: Tensor) -> Copies | None:

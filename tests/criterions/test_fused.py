@@ -28,7 +28,7 @@ from fairseq_plugins.criterions.chunked import Objective
 from fairseq_plugins.criterions.label_smoothed import find_projection
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import decoder
-from fairseq_plugins.modules.copy_attention import Copies, find_places
+from fairseq_plugins.modules.copy_attention import Copies, find_word_positions
 from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD = 1
@@ -179,7 +179,7 @@ def make_copies(tokens=7, vocabulary=11):
     words = torch.randint(0, vocabulary, (3, 5), generator=generator)
     odds = torch.randn(tokens, 5, generator=generator, dtype=torch.float64)
     sentence = torch.arange(tokens) % 3
-    places = find_places(words, vocabulary)[sentence]
+    places = find_word_positions(words, vocabulary)[sentence]
     odds[places != torch.arange(5)] = -float("inf")  # each word has one place
     odds[:, 3] = -float("inf")
     log_generate = -torch.rand(tokens, generator=generator, dtype=torch.float64)

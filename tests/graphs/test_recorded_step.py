@@ -26,12 +26,12 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.data.rows import LARGE, Collate, Rows, Spec, lay_out, plan
+from fairseq_plugins.data.packed_batches import LARGE, Collate, PackedBatch, Spec, pack, plan
 from fairseq_plugins.graphs import flat_optimizer, recorded_step
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.modules.dropout import FastDropout
-from fairseq_plugins.modules.rows import Layout, attention_on_rows, largest_flash_head
+from fairseq_plugins.modules.packed import Layout, largest_flash_head, packed_attention
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
 from tests.tape import HostWaits, Tape
@@ -98,11 +98,11 @@ def test_replays_of_other_batches_equal_eager_steps(build, make_sample, name):
 
 
 def test_replays_of_a_model_that_copies(build_joined, make_sample, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.data.rows.LARGE", 0)
-    assert_replays_are_eager("copying", build_joined(*COPIES.split()), make_sample, grid=True)
+    monkeypatch.setattr("fairseq_plugins.data.packed_batches.LARGE", 0)
+    assert_replays_are_eager("copying", build_joined(*COPIES.split()), make_sample, padded=True)
 
 
-def assert_replays_are_eager(name, model, make_sample, grid=False):
+def assert_replays_are_eager(name, model, make_sample, padded=False):
     criterion = CRITERIONS.get(name, LabelSmoothedCrossEntropyFused)(TASK, False, 0.1)
     # fairseq's cross-attention normalises in float32
     tolerance = 1e-6 if "fairseq" in name else 1e-10
@@ -115,15 +115,15 @@ def assert_replays_are_eager(name, model, make_sample, grid=False):
     model.train()
     expected = [eager(model, criterion, sample) for sample in samples]
     window = getattr(model.encoder, "time_window", 1)
-    step = make_step(model, criterion, Spec.make(PAD, 32, window, 2, grid))
+    step = make_step(model, criterion, Spec.make(PAD, 32, window, 2, padded))
     for sample, (loss, size, _, gradient) in zip(samples, expected):
         step.flat.zero_grad()
-        found = step(lay_out(sample, step.spec))
+        found = step(pack(sample, step.spec))
         assert_close(found[0], loss, "loss", tolerance)
         assert found[1] == size and found[2]["nsentences"] == 3
         assert_close(step.flat.gradient, gradient, "gradient", 100 * tolerance)
     assert len(step.recordings) == 1
-    logs = [step(lay_out(sample, step.spec))[2] for sample in samples]  # of one update
+    logs = [step(pack(sample, step.spec))[2] for sample in samples]  # of one update
     step.flat.clip_grad_norm(0.0)
     for log, (_, _, eager_log, _) in zip(logs, expected):
         assert log["nll_loss"] == pytest.approx(float(eager_log["nll_loss"]), rel=1e-6)
@@ -137,7 +137,7 @@ def test_each_replay_draws_its_own_dropout(build, make_sample, monkeypatch):
     )
     model = build("--encoder-blocks", "1,1", "--dropout", "0.3")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     torch.manual_seed(4)
     losses = [float(step(rows)[0]) for _ in range(3)]
     assert len(set(losses)) == 3
@@ -171,13 +171,13 @@ def test_an_operation_that_waits_is_named_with_its_line(
     with pytest.raises(
         HostWaits, match=r"cannot be recorded: .*recorded_step\.py:\d+: .*eval\(wait"
     ):
-        step(lay_out(make_sample((5, 1, 7)), step.spec))
+        step(pack(make_sample((5, 1, 7)), step.spec))
 
 
 def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     expected = step(rows)[0]
     gradient = step.flat.gradient.clone()
     done = []
@@ -209,12 +209,12 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
 def test_recordings_are_dropped_when_memory_is_short(build, make_sample, monkeypatch, caplog):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     expected = float(step(rows)[0])
     step.flat.gradient.clone = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     step.most = 2
-    assert step.record(lay_out(make_sample((33,)), step.spec)) is None and step.most == 1
-    other = lay_out(make_sample((40, 30)), step.spec)
+    assert step.record(pack(make_sample((33,)), step.spec)) is None and step.most == 1
+    other = pack(make_sample((40, 30)), step.spec)
     once, kept = RecordedStep.once, []
 
     def short(self, *given):
@@ -236,7 +236,7 @@ def test_hooks_on_modules_are_called_once_more(build, make_sample):
     """fairseq looks for NaN with hooks, which a replay would not call."""
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
-    rows, called = lay_out(make_sample((5, 1, 7)), step.spec), []
+    rows, called = pack(make_sample((5, 1, 7)), step.spec), []
     step(rows)
     hooks = [
         module.register_forward_hook(lambda *given: called.append(1))
@@ -254,7 +254,7 @@ def test_hooks_on_modules_are_called_once_more(build, make_sample):
 def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, True, 0.1), Spec(PAD, 32, 2, 2))
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     assert step(rows, count=False)[1] == 3  # --sentence-avg
     assert not step.flat.gradient.any()
     assert not step.recordings  # batches of valid have other shapes, and need more memory
@@ -277,7 +277,7 @@ def test_a_parameter_that_a_shape_does_not_use_has_no_gradient(build, make_sampl
     step = make_step(model, Sometimes(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
     for lengths, expected in (((40,), 1), ((5, 1, 7), 0), ((5, 1, 7), 0)):
         step.flat.zero_grad()
-        step(lay_out(make_sample(lengths), step.spec))
+        step(pack(make_sample(lengths), step.spec))
         assert model.extra.grad == expected
     assert len(step.recordings) == 2
 
@@ -383,8 +383,8 @@ def test_what_a_gpu_lacks_is_named(build, make_trainer, monkeypatch, capability,
 
 def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
     """Its operator is not public, and another version may take other arguments."""
-    monkeypatch.setattr("fairseq_plugins.modules.rows.has_flash", lambda query: True)
-    monkeypatch.delattr(Layout, "to_grid")
+    monkeypatch.setattr("fairseq_plugins.modules.packed.has_flash", lambda query: True)
+    monkeypatch.delattr(Layout, "to_padded")
     attention = MultiheadAttention(32, 2, dropout=0.1).to("meta").bfloat16()
     layouts = [Layout(torch.empty(4, dtype=torch.int64, device="meta"), n, 16) for n in (40, 24)]
     x, memory = (
@@ -392,7 +392,7 @@ def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
         for at in layouts
     )
     for causal, read, at in ((True, x, layouts[0]), (False, memory, layouts[1])):
-        out, _ = attention_on_rows(attention, x, layouts[0], read, at, causal)
+        out, _ = packed_attention(attention, x, layouts[0], read, at, causal)
         gradients = torch.autograd.grad(out.sum(), [x, read])
         assert [g.shape for g in gradients] == [x.shape, read.shape]
         assert out.shape == x.shape and out.dtype == torch.bfloat16
@@ -403,7 +403,7 @@ def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
 
 @pytest.mark.parametrize("window, blocks", [(1, 1), (2, 2), (2, 3), (3, 2), (4, 2)])
 def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.data.rows.LARGE", 0)
+    monkeypatch.setattr("fairseq_plugins.data.packed_batches.LARGE", 0)
     generator = torch.Generator().manual_seed(1)
     for number in range(200):
         count = int(torch.randint(1, 60, (1,), generator=generator))
@@ -411,8 +411,8 @@ def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks, mo
         source, target = (
             torch.randint(1, most, (count,), generator=generator).numpy() for most in (5 * top, top)
         )
-        grid = bool(number % 2)
-        shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks, grid))
+        padded = bool(number % 2)
+        shape, levels, targets = plan(source, target, Spec(PAD, 64, window, blocks, padded))
         assert len(levels) == len(shape.source) == blocks
         longest = (*(shape.longest for _ in levels), shape.longest_target)
         for rows, lengths, most in zip((*shape.source, shape.target), (*levels, targets), longest):
@@ -424,22 +424,22 @@ def test_every_row_belongs_to_a_sentence_that_is_not_too_long(window, blocks, mo
 
 
 def test_padding_is_an_eighth_at_most():
-    """Also where the batch fills a power of two; and a grid stays near the batch's own size."""
+    """Also where the batch fills a power of two; and padding stays near the batch's own size."""
     spec = Spec(PAD, 64)
     shape, _, _ = plan(np.full(32, 2048), np.full(32, 64), spec)
     assert shape.source[0] == 9 * 32 * 2048 // 8
     source, target = np.full(32, 1500), np.r_[np.full(31, 64), 600]
     sizes = [
         shape.sentences * shape.longest * shape.longest_target
-        for shape, _, _ in (plan(source, target, spec._replace(grid=grid)) for grid in (0, 1))
+        for shape, _, _ in (plan(source, target, spec._replace(padded=padded)) for padded in (0, 1))
     ]
     assert sizes[1] < 1.75 * 32 * 1500 * 600 < sizes[0] / 2
     for count, length in ((3, 4000), (1, 8000)):  # few long documents
-        shape, _, _ = plan(np.full(count, length), np.full(count, 600), spec._replace(grid=True))
+        shape, _, _ = plan(np.full(count, length), np.full(count, 600), spec._replace(padded=True))
         assert shape.sentences * shape.longest <= 2.1 * count * length
 
 
-def test_a_grid_is_at_most_eight_times_the_padded_batch():
+def test_attention_pads_at_most_eight_times_the_padded_batch():
     generator, largest = np.random.default_rng(1), {}
     for _ in range(3000):
         count, top = generator.integers(1, 200), generator.integers(64, 600)
@@ -448,7 +448,7 @@ def test_a_grid_is_at_most_eight_times_the_padded_batch():
             for most in (top, int(top * generator.uniform(0.5, 2.2)))
         )
         if source.sum() > 1024:
-            shape, _, _ = plan(source, target, Spec(PAD, 64, grid=True))
+            shape, _, _ = plan(source, target, Spec(PAD, 64, padded=True))
             large = count * source.max() * target.max() > LARGE
             ratio = shape.sentences * shape.longest / (count * source.max())
             largest[large] = max(ratio, largest.get(large, 0))
@@ -460,16 +460,16 @@ def test_layouts_know_of_a_grid(build, build_joined):
     for mixer, expected in ((softmax, False), ("--encoder-token-mixer longformer", True)):
         model = build(*"--encoder-blocks 1,1".split(), *mixer.split())
         assert recorded_step.make_spec(model) == Spec(PAD, recorded_step.STEP, 2, 2, expected)
-    assert recorded_step.make_spec(build_joined(*COPIES.split())).grid
-    assert not recorded_step.make_spec(build("--decoder-layers", "1", arch="transformer")).grid
+    assert recorded_step.make_spec(build_joined(*COPIES.split())).padded
+    assert not recorded_step.make_spec(build("--decoder-layers", "1", arch="transformer")).padded
 
 
 def test_rows_pass_fairseqs_copies_untouched(make_sample):
     from fairseq.utils import apply_to_sample
 
     sample = Collate(lambda examples: examples, Spec(PAD, 32))(make_sample((5, 1, 7)))
-    assert isinstance(sample["rows"], Rows)
-    assert apply_to_sample(lambda x: x.half(), sample)["rows"] is sample["rows"]
+    assert isinstance(sample["packed"], PackedBatch)
+    assert apply_to_sample(lambda x: x.half(), sample)["packed"] is sample["packed"]
     assert Collate(lambda examples: examples, Spec(PAD, 32))({}) == {}
 
 
@@ -491,11 +491,11 @@ def test_pairs_need_no_padding_to_become_rows(side):
     examples = [pairs[number] for number in range(4)]
     spec = Spec(words.pad(), 32, 2, 2)
     collate = Collate(pairs.collater, spec)
-    found, padded = collate(examples)["rows"], lay_out(pairs.collater(examples), spec)
+    found, padded = collate(examples)["packed"], pack(pairs.collater(examples), spec)
     assert found.shape == padded.shape and found.tokens == padded.tokens == 14
     assert found.sentences == 4 and torch.equal(found.numbers, padded.numbers)
     shifted = [{**x, "prev_output_tokens": x["target"].flip(0)} for x in examples]
-    assert not torch.equal(collate(shifted)["rows"].numbers, found.numbers)
+    assert not torch.equal(collate(shifted)["packed"].numbers, found.numbers)
     assert collate([]) == {}
 
 
@@ -608,7 +608,7 @@ def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
         *(optimizer.scaler, Spec(PAD, 32, 2, 2)),
     )
     assert isinstance(optimizer.scaler, DynamicLossScaler)
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     before = flat.values.clone()
     overflows, update = 0, None
     while update is None:

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
-from fairseq_plugins.data.rows import Spec, lay_out
+from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs.cuda_graph import CudaGraph
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.modules.dropout import FastDropout
-from fairseq_plugins.modules.rows import Layout, attention_on_rows, has_flash
+from fairseq_plugins.modules.packed import Layout, has_flash, packed_attention
 from tests.batches import assert_close
 from tests.graphs.test_recorded_step import ARCHITECTURES, PAD, TASK, Inner
 
@@ -90,7 +90,7 @@ def test_flash_attention_reads_and_writes_every_row():
             assert has_flash(inputs[0].view(-1, 2, 16)) == (dtype == torch.bfloat16)
             held = torch.full((2**24,), torch.nan, device="cuda")
             del held
-            out, _ = attention_on_rows(attention, inputs[0], at, inputs[1], memory_at, causal)
+            out, _ = packed_attention(attention, inputs[0], at, inputs[1], memory_at, causal)
             held = torch.full((2**24,), torch.nan, device="cuda")
             del held
             gradients = torch.autograd.grad(out.float().pow(2).sum(), inputs[: 2 - causal])
@@ -103,7 +103,7 @@ def test_flash_attention_reads_and_writes_every_row():
 def test_replays_equal_eager_steps_to_the_bit(make_step, make_sample, deterministic, name):
     """Shapes take turns, and share one pool of memory."""
     step = make_step(name)
-    batches = [lay_out(make_sample(n, n[::-1], seed=i), step.spec) for i, n in enumerate(LENGTHS)]
+    batches = [pack(make_sample(n, n[::-1], seed=i), step.spec) for i, n in enumerate(LENGTHS)]
     expected = [compute(step, rows, 0) for rows in batches]
     for _ in range(2):
         for rows, (loss, gradient) in zip(batches, expected):
@@ -116,7 +116,7 @@ def test_replays_equal_eager_steps_to_the_bit(make_step, make_sample, determinis
 
 def test_rows_in_bfloat16_are_close_to_float64(make_step, make_sample):
     step = make_step()
-    rows = lay_out(make_sample((5, 1, 7)), step.spec)
+    rows = pack(make_sample((5, 1, 7)), step.spec)
     loss, gradient = compute(step, rows, 64)
     model = step.model.double()
     loss64, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(
@@ -137,7 +137,7 @@ def _on_gpu(sample):
 def test_dropout_of_replays_is_that_of_eager_steps(make_step, make_sample):
     step = make_step("ftc", "--dropout", "0.3", "--attention-dropout", "0.1")
     assert any(isinstance(m, FastDropout) and m.p == 0.3 for m in step.model.modules())
-    rows = lay_out(make_sample((40, 33, 37)), step.spec)
+    rows = pack(make_sample((40, 33, 37)), step.spec)
     torch.manual_seed(1)
     eager = torch.stack([compute(step, rows, 0)[0] for _ in range(60)])
     replayed = torch.stack([compute(step, rows, 64)[0] for _ in range(60)])
@@ -165,7 +165,7 @@ def test_out_of_memory_while_recording_falls_back(make_step, make_sample, caplog
                 torch.cuda.set_per_process_memory_fraction(1.0)
 
     step = make_step(recorder=Starved)
-    first, second = (lay_out(make_sample(n), step.spec) for n in LENGTHS[1:3])
+    first, second = (pack(make_sample(n), step.spec) for n in LENGTHS[1:3])
     expected = [compute(step, rows, 0)[0] for rows in (first, second)]
     step.most = 64
     stream = torch.cuda.current_stream()

@@ -11,7 +11,7 @@ from fairseq_plugins.criterions import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.data.rows import Spec, lay_out
+from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.models.packed import PackedModel, find_obstacle
 from tests.batches import assert_close
 
@@ -53,7 +53,7 @@ def compute(criterion, model, batch):
 def packed(model, sample, step=16):
     encoder = model.encoder
     blocks = 1 + sum(getattr(layer, "starts_later_block", False) for layer in encoder.layers)
-    rows = lay_out(sample, Spec.make(PAD, step, getattr(encoder, "time_window", 1), blocks))
+    rows = pack(sample, Spec.make(PAD, step, getattr(encoder, "time_window", 1), blocks))
     assert rows.shape.source[0] % step == rows.shape.target % step == 0
     on = PackedModel(model, rows.numbers, rows.shape)
     return on, on.sample(rows.sentences, rows.tokens)

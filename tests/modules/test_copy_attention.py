@@ -8,7 +8,7 @@ from fairseq_plugins.modules.copy_attention import (
     CopySpec,
     copies_of,
     find_before,
-    find_places,
+    find_word_positions,
 )
 from tests.batches import assert_close, assert_same_function, leaves_of, randomize
 from tests.reference.copy_attention import copy_probabilities, go_on
@@ -36,7 +36,9 @@ def make_inputs(steps=4, seed=1):
 
 
 def of_source():
-    return find_places(WORDS, VOCABULARY).unsqueeze(1), find_before(WORDS, 1, 2).unsqueeze(1)
+    return find_word_positions(WORDS, VOCABULARY).unsqueeze(1), find_before(WORDS, 1, 2).unsqueeze(
+        1
+    )
 
 
 def copy(module, state, inputs, attention):
@@ -128,7 +130,7 @@ def test_going_on_ends_at_padding():
 
 @pytest.mark.parametrize("vocabulary", [10, 50])
 def test_places(vocabulary):
-    places = find_places(WORDS, vocabulary)
+    places = find_word_positions(WORDS, vocabulary)
     for words, row in zip(WORDS.tolist(), places.tolist()):
         assert [words[place] for place in row] == words
         assert len(set(row)) == len(set(words))

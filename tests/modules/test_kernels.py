@@ -14,7 +14,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules import kernels, residual
 from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.modules.feed_forward.chunked_products import ChunkedProducts
-from fairseq_plugins.modules.rows import Layout
+from fairseq_plugins.modules.packed import Layout
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, fastformer
 from fairseq_plugins.modules.token_mixers.additive_attention import WeightedSums
 from fairseq_plugins.modules.token_mixers.fastformer import FastformerOptions
@@ -560,7 +560,7 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
     found = []
     for on_gpu in (False, True):
         monkeypatch.setattr(fastformer, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
-        out = mixer.on_rows(x, layouts[0], memory, layouts[1])
+        out = mixer.forward_packed(x, layouts[0], memory, layouts[1])
         assert len(taken) == 2 * on_gpu
         found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
     for plain, ours in zip(*found):

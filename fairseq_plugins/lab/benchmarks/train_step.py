@@ -168,7 +168,7 @@ def load_batches(
     """
     from fairseq import utils
 
-    from fairseq_plugins.data.rows import Collate
+    from fairseq_plugins.data.packed_batches import Collate
 
     task = contender.task
     try:

@@ -393,7 +393,7 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
     ends = [length - 7, length - 7, length + 20, bsz * length]
     starts = torch.tensor([0, *ends], device=x.device)
 
-    def on_rows(x: Tensor, directions: Tensor) -> Any:
+    def forward_packed(x: Tensor, directions: Tensor) -> Any:
         rows = x.flatten(0, 1)
         return KernelSums.apply(rows, directions, None, dim**-0.5, p, seed, starts, 2 * length)
 
@@ -409,4 +409,4 @@ def trials(draw: Callable[..., Tensor], dim: int, heads: int, drops: int) -> Ite
                 found.append(WeightedSums.apply(rows[start:end], own, None, dim**-0.5, factors))
         return tuple(torch.cat(parts) for parts in zip(*found))
 
-    yield Trial(on_rows, one_by_one, [x, draw(len(ends), heads, dim)])
+    yield Trial(forward_packed, one_by_one, [x, draw(len(ends), heads, dim)])

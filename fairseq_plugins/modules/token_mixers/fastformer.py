@@ -13,7 +13,7 @@ from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
-from fairseq_plugins.modules.rows import Layout
+from fairseq_plugins.modules.packed import Layout
 from fairseq_plugins.option_fields import option
 
 from .additive_attention import WeightedSums, weighted_sums, weights_of
@@ -285,13 +285,13 @@ class Fastformer(TokenMixer):
         return self.dropout_module(torch.softmax(weights, dim=0).type_as(scores))
 
     @torch.jit.unused
-    def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
-        """The re-associated form on rows, by Triton kernels; without these, `forward` on a grid."""
+    def forward_packed(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
+        """The re-associated form, by Triton kernels; without these, `forward` on a padded batch."""
         if not self.can_reassociate:
-            return super().on_rows(x, at, memory, memory_at)
+            return super().forward_packed(x, at, memory, memory_at)
         directions, p = self._to_alpha(), probability(self.dropout_module)
         if not all(has_kernel(rows, directions, p > 0) for rows in (x, memory)):
-            return super().on_rows(x, at, memory, memory_at)
+            return super().forward_packed(x, at, memory, memory_at)
         x_mean, alpha_sum = attend_by_kernel(x, directions, None, self.scaling, p, at)
         query = self._global_query(x_mean, alpha_sum)
         directions = self._to_beta(query)

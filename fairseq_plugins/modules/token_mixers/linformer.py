@@ -54,7 +54,9 @@ class Linformer(MultiHeadMixer):
         ConfigurationError: the memory is longer than n (--max-source-positions).
     """
 
-    takes_rows = False  # its projection ends at the longest sentence, and a grid may be longer
+    takes_packed = (
+        False  # its projection ends at the longest sentence, and a padded batch may be longer
+    )
 
     value_mixtures: nn.Parameter | None  # in the class body, where TorchScript looks
 

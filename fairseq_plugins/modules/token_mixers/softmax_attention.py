@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_plugins.modules.attention import attend, fused_pays
 from fairseq_plugins.modules.masking import Mask
-from fairseq_plugins.modules.rows import Layout, attention_on_rows
+from fairseq_plugins.modules.packed import Layout, packed_attention
 
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer
 
@@ -56,8 +56,8 @@ class SoftmaxAttention(TokenMixer):
         )[0]
 
     @torch.jit.unused
-    def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
-        return attention_on_rows(self.attention, x, at, memory, memory_at)[0]
+    def forward_packed(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
+        return packed_attention(self.attention, x, at, memory, memory_at)[0]
 
     @torch.jit.unused
     def _attend(self, x: Tensor, memory: Tensor, padding_mask: Mask) -> Tensor:

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fairseq_plugins.modules.packed import Layout
 from fairseq_plugins.modules.registry import Part, Registry
-from fairseq_plugins.modules.rows import Layout
 
 TOKEN_MIXERS = Registry("token mixer", default="softmax")
 register_token_mixer = TOKEN_MIXERS.register
@@ -43,23 +43,23 @@ class TokenMixer(Part):
     is_linear = True
     # whether it has weights of positions, for --attention-dropout to drop
     drops_weights = True
-    # whether `on_rows` works, with no size or number that depends on data or on updates
-    takes_rows = True
+    # whether `forward_packed` works, with no size or number that depends on data or on updates
+    takes_packed = True
 
     @classmethod
     def shares_layers(cls, options: Any) -> bool:
         """Whether layers of equal sizes share one mixer, with one set of parameters."""
         return False
 
-    def on_rows(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
+    def forward_packed(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
         """`forward` for rows, N x d and M x memory_dim, of the same sentences: N x d."""
         out = self(
-            at.to_grid(x).transpose(0, 1),
-            memory_at.to_grid(memory).transpose(0, 1),
-            at.grid_padding,
-            memory_at.grid_padding,
+            at.to_padded(x).transpose(0, 1),
+            memory_at.to_padded(memory).transpose(0, 1),
+            at.padding_mask,
+            memory_at.padding_mask,
         )
-        return at.from_grid(out.transpose(0, 1))
+        return at.from_padded(out.transpose(0, 1))
 
     def length_multiple(self) -> int:
         """The number that divides the length of `x` in graphs of `export`, by padding at the end.

@@ -7,7 +7,7 @@ import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
 
 from .unknown import NUMBERS, to_known
 
@@ -51,7 +51,7 @@ def find_copied(
     x, extra = decoder.extract_features_scriptable(
         to_known(previous, dictionary), encoder_out, None, False
     )
-    places = find_places(words, len(dictionary)).unsqueeze(1)
+    places = find_word_positions(words, len(dictionary)).unsqueeze(1)
     before = find_before(source, pad, end).unsqueeze(1)
     inputs = extra["inner_states"][0].transpose(0, 1)
     extra = copying(x, inputs, extra["attn"][0], words, places, before, previous)

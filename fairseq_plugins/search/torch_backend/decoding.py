@@ -7,7 +7,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_places
+from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
 from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers, run_decoder_layer
 
 from .unknown import to_known
@@ -84,7 +84,7 @@ class BeamDecoding:
         self.positions: Tensor | None = None  # embedded, steps x d
         if self.copying is not None:
             self.words = encoder_out["src_tokens"][0]  # B x S
-            self.places = find_places(self.words, decoder.vocabulary).unsqueeze(1)
+            self.places = find_word_positions(self.words, decoder.vocabulary).unsqueeze(1)
             followed = self.words if numbers is None else numbers
             before = find_before(followed, decoder.padding_idx, decoder.end)
             self.before = before.unsqueeze(1)

@@ -1,8 +1,9 @@
-"""Attention and pooling on rows: N x C, the concatenated sentences of a batch.
+"""Attention and pooling on packed sequences: N x C, the concatenated sentences of a batch.
 
-Projections, feed-forward networks, LayerNorm and dropout act on rows directly. Attention and
-pooling over time need the ends of sentences, given by their `Layout`. No size here depends
-on data: with fixed numbers of rows and sentences, everything can be recorded (`data/rows.py`).
+Projections, feed-forward networks, LayerNorm and dropout act on the rows directly. Attention and
+pooling over time need the ends of sentences, given by their `Layout`. No size here depends on data:
+with fixed numbers of rows and sentences, a CUDA graph can capture everything
+(`data/packed_batches.py`).
 """
 
 from functools import cache, cached_property
@@ -18,7 +19,7 @@ from .projections import project_together
 
 
 class Layout:
-    """The positions of sentences in N rows, and the grid of equal lengths that attention pads to.
+    """The positions of sentences in N rows, and the padded batch that attention may need.
 
     Args:
         starts: S + 1, int64: where each sentence starts and the last one ends. Each row belongs to
@@ -30,7 +31,7 @@ class Layout:
     def __init__(self, starts: Tensor, rows: int, longest: int):
         self.starts, self.rows = starts, rows
         self.batch, self.width = starts.numel() - 1, longest
-        self.full = rows == self.batch * longest  # whether rows and grid are the same
+        self.full = rows == self.batch * longest  # whether no sentence needs padding
 
     def repeat(self, times: int) -> "Layout":
         """The layout of the same sentences, repeated."""
@@ -47,14 +48,14 @@ class Layout:
     @cached_property
     def sentence(self) -> Tensor:
         """N, the sentence of each row."""
-        places = torch.arange(self.rows, device=self.starts.device)
-        return torch.bucketize(places, self.starts[1:], right=True)
+        positions = torch.arange(self.rows, device=self.starts.device)
+        return torch.bucketize(positions, self.starts[1:], right=True)
 
     @cached_property
     def offset(self) -> Tensor:
         """N, the position of each row in its sentence, from 0."""
-        places = torch.arange(self.rows, device=self.starts.device)
-        return places - self.starts.index_select(0, self.sentence)
+        positions = torch.arange(self.rows, device=self.starts.device)
+        return positions - self.starts.index_select(0, self.sentence)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -68,26 +69,26 @@ class Layout:
         return self.sentence.unsqueeze(0) == sentences.unsqueeze(1)
 
     @cached_property
-    def grid_index(self) -> Tensor:
-        """N, rows of the flat grid."""
+    def padded_index(self) -> Tensor:
+        """N, the position of each row in the flattened padded batch."""
         return self.offset + self.sentence * self.width
 
     @cached_property
-    def grid_padding(self) -> Tensor:
+    def padding_mask(self) -> Tensor:
         """S x width, True after the end of each sentence."""
         columns = torch.arange(self.width, device=self.lengths.device)
         return columns >= self.lengths.unsqueeze(1)
 
-    def to_grid(self, rows: Tensor) -> Tensor:
+    def to_padded(self, rows: Tensor) -> Tensor:
         """N x C -> S x width x C, with zeros after the end of each sentence."""
         if not self.full:
-            rows = Put.apply(rows, self.grid_index, self.batch * self.width)
+            rows = Put.apply(rows, self.padded_index, self.batch * self.width)
         return rows.view(self.batch, self.width, -1)
 
-    def from_grid(self, grid: Tensor) -> Tensor:
+    def from_padded(self, padded: Tensor) -> Tensor:
         """S x width x C -> N x C."""
-        grid = grid.reshape(self.batch * self.width, -1)
-        return grid if self.full else Take.apply(grid, self.grid_index)
+        padded = padded.reshape(self.batch * self.width, -1)
+        return padded if self.full else Take.apply(padded, self.padded_index)
 
 
 def layout_of(real: Tensor) -> tuple[Layout, Tensor]:
@@ -120,24 +121,24 @@ class Windows:
     def __init__(self, at: Layout, pooled: Layout, window: int):
         self.window, self.pooled = window, pooled
         # N, the position of each row in a flat P x window
-        self.places = pooled.starts.index_select(0, at.sentence) * window + at.offset
+        self.index = pooled.starts.index_select(0, at.sentence) * window + at.offset
         left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
         # P x window, True where a window has no row
         self.absent = torch.arange(window, device=left.device) >= left.unsqueeze(1)
 
     def pool(self, rows: Tensor, pooling: nn.Module) -> Tensor:
         """N x C -> P x C, by a `TimePooling`."""
-        grid = Put.apply(rows, self.places, self.absent.numel())
-        windows = grid.view(*self.absent.shape, -1).transpose(0, 1)  # as window x P x C
+        padded = Put.apply(rows, self.index, self.absent.numel())
+        windows = padded.view(*self.absent.shape, -1).transpose(0, 1)  # as window x P x C
         return pooling(windows, self.absent).squeeze(0)
 
     def repeat(self, rows: Tensor) -> Tensor:
         """P x C -> N x C: repeats each row for every row of its window."""
-        grid = rows.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
-        return Take.apply(grid, self.places)
+        repeated = rows.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
+        return Take.apply(repeated, self.index)
 
 
-def attention_on_rows(
+def packed_attention(
     attention: MultiheadAttention,
     x: Tensor,
     at: Layout,
@@ -155,7 +156,7 @@ def attention_on_rows(
         need_weights: whether to return the weights.
 
     Returns:
-        N x d, and the mean over heads of the weights, N x width in the grid of the memory, or None.
+        N x d, and the mean over heads of the weights, N x width in the padded memory, or None.
     """
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     if memory is x:
@@ -176,13 +177,13 @@ def attention_on_rows(
     else:
 
         def heads(rows: Tensor, at: Layout) -> Tensor:  # S x h x width x s
-            grid = at.to_grid(rows.flatten(1))
-            return grid.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
+            padded = at.to_padded(rows.flatten(1))
+            return padded.view(at.batch, at.width, attention.num_heads, -1).transpose(1, 2)
 
         mask: Tensor | None = None
         if not causal and not memory_at.full:
-            # causal attention needs no mask: in the grid, padding comes last
-            mask = memory_at.grid_padding[:, None, None, :]
+            # causal attention needs no mask: padding comes last
+            mask = memory_at.padding_mask[:, None, None, :]
         compute: Any = attend_plainly if need_weights else attend
         mixed = compute(
             *(heads(query, at), heads(key, memory_at), heads(value, memory_at)),
@@ -190,8 +191,8 @@ def attention_on_rows(
         )
         if need_weights:
             mixed, weights = mixed
-            weights = at.from_grid(weights.mean(dim=1))
-        mixed = at.from_grid(mixed.transpose(1, 2).reshape(at.batch, at.width, -1))
+            weights = at.from_padded(weights.mean(dim=1))
+        mixed = at.from_padded(mixed.transpose(1, 2).reshape(at.batch, at.width, -1))
     return attention.out_proj(mixed), weights
 
 

@@ -1,9 +1,9 @@
-"""Batches as rows: the concatenated sentences of a batch, in one of a few sizes.
+"""Packed batches: the concatenated sentences of a batch, in one of a few sizes.
 
 A recorded GPU step (`graphs/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. Therefore the layout is computed here, on the host, in the data loader's
 worker that collates the batch. Sentences of padding follow the real ones, up to a number of rows
-that other batches share. `modules/rows.py` computes on this layout.
+that other batches share. `modules/packed.py` computes on this layout.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from torch import Tensor
 
 SHORTEST = 16  # smallest of the largest lengths
 PAIR = {"id", "source", "target"}  # of a sentence pair without alignments or constraints
-LARGE = 1 << 22  # numbers of a grid that should not be much larger than the batch
-SENTENCES = 8  # of such a grid, a multiple of it; fewer are a power of two
+LARGE = 1 << 22  # numbers of a padded batch that should not be much larger than the packed one
+SENTENCES = 8  # of such a batch, a multiple of it; fewer are a power of two
 ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
@@ -39,16 +39,16 @@ class Spec(NamedTuple):
     step: int  # rows are a multiple of it, and of 1/8 of the next power of two
     window: int = 1  # of pooling over time
     blocks: int = 1  # of the encoder that pools over time
-    grid: bool = False  # whether a layer computes on all sentences x longest lengths
+    padded: bool = False  # whether a layer computes on all sentences x longest lengths
 
     @classmethod
-    def make(cls, pad: int, step: int, window: int, blocks: int, grid: bool = False) -> "Spec":
+    def make(cls, pad: int, step: int, window: int, blocks: int, padded: bool = False) -> "Spec":
         """For an encoder with `blocks` blocks; `window` is 1 without pooling over time."""
-        return cls(pad, step, window, blocks if window > 1 else 1, grid)
+        return cls(pad, step, window, blocks if window > 1 else 1, padded)
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedBatch:
     """A batch of one shape. fairseq copies only `numbers` to the GPU.
 
     Args:
@@ -63,13 +63,13 @@ class Rows:
     sentences: int
     tokens: int
 
-    def pin_memory(self) -> "Rows":
+    def pin_memory(self) -> "PackedBatch":
         """Pin the numbers, so that copies to the GPU need not wait; called by the data loader."""
         return replace(self, numbers=self.numbers.pin_memory())
 
 
 def parts(numbers: Tensor, shape: Shape) -> dict[str, Any]:
-    """Views of `Rows.numbers`.
+    """Views of `PackedBatch.numbers`.
 
     Returns:
         "source", N; "previous" and "target", M each: tokens, with padding after the sentences;
@@ -88,16 +88,16 @@ def parts(numbers: Tensor, shape: Shape) -> dict[str, Any]:
     }
 
 
-def lay_out(sample: dict[str, Any], spec: Spec) -> Rows:
+def pack(sample: dict[str, Any], spec: Spec) -> PackedBatch:
     """The rows of fairseq's batch of sentence pairs, padded on any side, on the CPU."""
     words, previous = (sample["net_input"][n] for n in ("src_tokens", "prev_output_tokens"))
     tokens = [words, previous, sample["target"]]
     lengths = [x.ne(spec.pad).sum(dim=1).numpy() for x in (words, sample["target"])]
     real = [x[x.ne(spec.pad)] for x in tokens]
-    return _lay_out(real, lengths[0], lengths[1], int(sample["ntokens"]), spec)
+    return _pack(real, lengths[0], lengths[1], int(sample["ntokens"]), spec)
 
 
-def lay_out_pairs(examples: Sequence[dict[str, Tensor]], eos: int, spec: Spec) -> Rows:
+def pack_pairs(examples: Sequence[dict[str, Tensor]], eos: int, spec: Spec) -> PackedBatch:
     """The rows of examples of fairseq's LanguagePairDataset, without padding them first.
 
     On a GPU padding sentence by sentence takes a data loader longer than a recorded step.
@@ -107,12 +107,12 @@ def lay_out_pairs(examples: Sequence[dict[str, Tensor]], eos: int, spec: Spec) -
     words, following = torch.cat(source), torch.cat(target)
     previous = following.roll(1)
     previous[torch.from_numpy(of_target.cumsum() - of_target)] = eos  # each sentence's first
-    return _lay_out([words, previous, following], of_source, of_target, len(following), spec)
+    return _pack([words, previous, following], of_source, of_target, len(following), spec)
 
 
-def _lay_out(
+def _pack(
     parts: list[Tensor], source: np.ndarray, target: np.ndarray, tokens: int, spec: Spec
-) -> Rows:
+) -> PackedBatch:
     """The rows of sentences from the concatenated source, previous and target tokens."""
     shape, levels, target_levels = plan(source, target, spec)
 
@@ -126,7 +126,7 @@ def _lay_out(
         *(fill(real, rows) for real, rows in zip(parts, sizes)),
         *(_starts(lengths, shape.sentences) for lengths in (target_levels, *levels)),
     ]
-    return Rows(shape, torch.cat(numbers), len(source), tokens)
+    return PackedBatch(shape, torch.cat(numbers), len(source), tokens)
 
 
 def plan(
@@ -149,7 +149,7 @@ def plan(
     longest, longest_target = map(_power, lengths)
     if max(longest, longest_target) < ALIKE * min(longest, longest_target):
         longest = longest_target = max(longest, longest_target)  # fewer shapes
-    large = spec.grid and _power(len(source) + 1) * longest * longest_target > LARGE
+    large = spec.padded and _power(len(source) + 1) * longest * longest_target > LARGE
     if large:  # closer sizes are worth more shapes
         longest, longest_target = (_round_up(x, max(SHORTEST, _power(x) // 4)) for x in lengths)
     steps = [max(spec.step, _power(int(x.sum())) // 8) for x in (source, target)]
@@ -176,7 +176,7 @@ def plan(
 
 
 class Collate:
-    """Collates a training batch of fairseq as `Rows`, under "rows".
+    """Collates a training batch of fairseq as `PackedBatch`, under "packed".
 
     Args:
         original: fairseq's collater of the data set.
@@ -192,11 +192,11 @@ class Collate:
 
     def __call__(self, examples: list[Any]) -> dict[str, Any]:
         if self.eos is not None and examples and examples[0].keys() == PAIR:
-            return {"rows": lay_out_pairs(examples, self.eos, self.spec)}
+            return {"packed": pack_pairs(examples, self.eos, self.spec)}
         sample = self.original(examples)
         if not sample:  # without sentences
             return sample
-        return {"rows": lay_out(sample, self.spec)}
+        return {"packed": pack(sample, self.spec)}
 
 
 def _starts(lengths: np.ndarray, sentences: int) -> Tensor:
