@@ -212,7 +212,7 @@ def _warnings(
 
     Args:
         references, summaries: texts from `prepare`.
-        unknown: number of references with pieces that the dictionary lacks.
+        unknown: number of references with subwords that the dictionary lacks.
         unicode: as for `rouge`.
     """
     warnings = []
@@ -222,8 +222,8 @@ def _warnings(
             warnings.append(f"{empty:,} documents have an empty {name} and score 0")
     if unknown:
         warnings.append(
-            f"{unknown:,} documents have a reference with pieces that the dictionary lacks, which "
-            "no summary can match: prepare the data with one dictionary for both sides"
+            f"{unknown:,} documents have a reference with subwords that the dictionary lacks, "
+            "which no summary can match: prepare the data with one dictionary for both sides"
         )
     count, problem = lost_words(references, unicode)
     if problem:

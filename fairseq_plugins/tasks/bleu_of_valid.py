@@ -61,11 +61,11 @@ class Scorer:
         self.sources: list[str] = test.source_pieces
         self._blank = test.blank
 
-    def texts(self, numbers: Sequence[int], pieces: Sequence[str]) -> list[str]:
+    def texts(self, numbers: Sequence[int], subwords: Sequence[str]) -> list[str]:
         """Translations of the sentences with these numbers as they are compared, from subwords."""
         # lines without visible text get no translation
-        pieces = ["" if self._blank[n] else line for n, line in zip(numbers, pieces)]
-        found: list[str] = self._test.side(self._test.text(pieces), self.name)
+        subwords = ["" if self._blank[n] else line for n, line in zip(numbers, subwords)]
+        found: list[str] = self._test.side(self._test.text(subwords), self.name)
         return found
 
     def score(self, totals: dict[str, Any]) -> float:
@@ -233,9 +233,9 @@ def _inference(
     lengths = [len(line) for line in tokens]
     vars(self)[CUT_OFF] = vars(self).get(CUT_OFF, 0) + _cut_off(generator, sample, lengths)
     tokens = number_copied([model], sample, tokens, range(len(tokens)))
-    pieces = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
+    subwords = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
     references = [scorer.references[number] for number in numbers]
-    texts = scorer.texts(numbers, pieces)
+    texts = scorer.texts(numbers, subwords)
     if self.cfg.eval_bleu_print_samples:
         logger.info("example hypothesis: " + texts[0])
         logger.info("example reference: " + references[0])

@@ -53,7 +53,7 @@ class SummarizationConfig(TranslationConfig):
     )
     eval_rouge_remove_bpe: Optional[str] = option(  # noqa: UP045, fairseq reads no `|`
         None,
-        "how to join pieces to words: sentencepiece, subword_nmt, ...",
+        "how to join subwords to words: sentencepiece, subword_nmt, ...",
         argparse_const="sentencepiece",
     )
     eval_rouge_stemmer: bool = option(

@@ -197,7 +197,7 @@ def test_warnings():
     result = rouge(["a b", "c"], ["a b", ""])
     assert any("1 documents have an empty summary" in w for w in result.warnings)
     assert any("ROUGE-Lsum is ROUGE-L" in w for w in result.warnings)
-    told = "1 documents have a reference with pieces that the dictionary lacks"
+    told = "1 documents have a reference with subwords that the dictionary lacks"
     assert any(told in w for w in rouge(["a <<unk>>", "c"], ["a", "c"]).warnings)
     assert not any(told in w for w in rouge(["a", "c"], ["a <unk>", "c"]).warnings)
     assert result.f1("rouge1") == pytest.approx(50)
