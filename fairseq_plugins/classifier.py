@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fairseq_plugins.errors import check_number
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.choose_engine import open_classifier
 from fairseq_plugins.search.engine import ClassEngine, Place
 from fairseq_plugins.search.text import listed
+from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.units import Cut, load_cut
 
 

@@ -30,8 +30,8 @@ from fairseq_plugins.prepared_folder import (
     digests_of_words,
     stored_settings,
 )
-from fairseq_plugins.quiet import at_least, only_warnings_of_fairseq
 from fairseq_plugins.search.engine import Place
+from fairseq_plugins.system.quiet import at_least, only_warnings_of_fairseq
 
 DIRECTION = ("source_lang", "target_lang")
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_plugins import commands, workers
+from fairseq_plugins import commands
 from fairseq_plugins.classifier import Classifier, Prediction
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
@@ -22,6 +22,7 @@ from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
 from fairseq_plugins.search.torch_backend import trained_model as engine
+from fairseq_plugins.system import workers
 from fairseq_plugins.train import planning
 from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare

@@ -23,9 +23,9 @@ from fairseq_plugins.files import (
     raw_lines,
     written_whole,
 )
-from fairseq_plugins.progress import on_a_terminal, progress_bar
-from fairseq_plugins.quiet import only_warnings_of_fairseq
 from fairseq_plugins.search.options import LARGEST_PENALTY
+from fairseq_plugins.system.progress import on_a_terminal, progress_bar
+from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
 
@@ -144,7 +144,7 @@ def in_processes(
     """Like `map(begin(), batches)`, in as many processes as --processes says, and in order."""
     if args.processes == 1:
         return map(begin(), batches)
-    from fairseq_plugins.workers import map_batches  # a slow import
+    from fairseq_plugins.system.workers import map_batches  # a slow import
 
     return map_batches(begin, batches, args.processes)
 

@@ -23,8 +23,8 @@ from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path,
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.commands._lines import add_search
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.quiet import only_warnings_of_fairseq
-from fairseq_plugins.workers import default_workers
+from fairseq_plugins.system.quiet import only_warnings_of_fairseq
+from fairseq_plugins.system.workers import default_workers
 
 KEEP = ("teacher", "nearest", "both")
 

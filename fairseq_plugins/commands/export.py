@@ -17,7 +17,7 @@ from typing import Any
 from fairseq_plugins.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.quiet import only_warnings_of_fairseq
+from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -26,7 +26,7 @@ from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path,
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
-from fairseq_plugins.quiet import only_warnings_of_fairseq
+from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.train import precision, recipes
 
 
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def request_of(args: argparse.Namespace, table: Any, **more: Any) -> Any:
     """The `SweepRequest` of the arguments."""
-    from fairseq_plugins.cpu import available_threads
+    from fairseq_plugins.system.cpu import available_threads
     from fairseq_plugins.train.sweep import SweepRequest
 
     given = {name: value for name, value in vars(args).items() if name in SweepRequest._fields}

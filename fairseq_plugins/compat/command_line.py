@@ -19,7 +19,7 @@ from fairseq_plugins.compat.patch import after_parsing, around, before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.quiet import at_least
+from fairseq_plugins.system.quiet import at_least
 
 
 def mend_parsing() -> None:

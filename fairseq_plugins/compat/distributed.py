@@ -11,10 +11,10 @@ import torch.distributed as dist
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins import cpu
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system import cpu
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import read_lines
+from fairseq_plugins.system.workers import add_workers_option
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import END, SPECIAL
 from fairseq_plugins.text.units import TASK
-from fairseq_plugins.workers import add_workers_option
 
 FIELDS = ("label", "text")
 LABELS_SHOWN = 50

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import PART, digest, lock, without_links
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 BLOCK = 1 << 18
 TIMEOUT = 60.0  # seconds without data until the connection is closed

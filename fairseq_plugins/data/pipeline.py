@@ -21,9 +21,9 @@ from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
+from fairseq_plugins.system.workers import map_lines
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.subwords import KINDS, step_of_lines
-from fairseq_plugins.workers import map_lines
 
 TOKENS = f"{WORK}/tokens"
 LEFT_OUT = "left_out.txt"

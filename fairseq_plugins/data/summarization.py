@@ -18,6 +18,7 @@ from fairseq_plugins.data.pipeline import LEFT_OUT, Task, prepare
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
+from fairseq_plugins.system.workers import add_workers_option
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
@@ -26,7 +27,6 @@ from fairseq_plugins.text.sentences import (
     separate_sentences,
     split_sentences,
 )
-from fairseq_plugins.workers import add_workers_option
 
 SIDES = ("source", "target")
 # settings that belong to the pieces and dictionaries of a folder

@@ -31,10 +31,10 @@ from fairseq_plugins.files import (
     write_lines,
 )
 from fairseq_plugins.prepared_folder import Prepared, needed_files
+from fairseq_plugins.system.workers import map_lines
 from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank, separate_sentences
-from fairseq_plugins.workers import map_lines
 
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"

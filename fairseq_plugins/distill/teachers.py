@@ -21,16 +21,16 @@ from fairseq_plugins.evaluate.request import EvaluationRequest, choose
 from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_lines
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import Prepared, differing
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.summarizer import Summarizer
+from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.system.workers import default_workers, map_batches
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL
 from fairseq_plugins.translator import Translator
-from fairseq_plugins.workers import default_workers, map_batches
 
 EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
 LINES, CHARACTERS = 512, 1 << 17  # that a process translates at a time

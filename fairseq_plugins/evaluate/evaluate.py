@@ -29,7 +29,6 @@ from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest
 from fairseq_plugins.json_files import read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,
     DICTIONARY,
@@ -37,6 +36,7 @@ from fairseq_plugins.search.onnx_backend.folder import (
     LANGUAGES,
     is_export,
 )
+from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.trained_models import Training, check_same_text, training_of
 
 INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digests

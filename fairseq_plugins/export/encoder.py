@@ -20,8 +20,8 @@ from fairseq_plugins.modules.token_mixers import (
     SoftmaxAttention,
     TokenMixer,
 )
-from fairseq_plugins.quiet import only_errors
 from fairseq_plugins.search.onnx_backend.folder import PROBABILITIES
+from fairseq_plugins.system.quiet import only_errors
 
 from . import architecture
 from .decoder_layers import source_projection, stacked

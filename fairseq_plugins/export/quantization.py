@@ -8,7 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from fairseq_plugins.quiet import only_errors
+from fairseq_plugins.system.quiet import only_errors
 
 LEAST = 4096  # elements; smaller matrices stay in float32
 

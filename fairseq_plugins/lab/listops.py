@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,

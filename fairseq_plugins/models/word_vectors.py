@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import open_regular, raw_lines
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 WORD_BEGINS = "\u2581"  # marks the start of a word in SentencePiece symbols
 LOW_COVERAGE = 0.2  # share of the dictionary; a warning is logged below it

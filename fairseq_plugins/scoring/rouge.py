@@ -18,9 +18,9 @@ from fairseq.scoring import BaseScorer, register_scorer
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, resampled
 from fairseq_plugins.option_fields import option
+from fairseq_plugins.system.workers import default_workers, map_lines
 from fairseq_plugins.text.languages import main_script, words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
-from fairseq_plugins.workers import default_workers, map_lines
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.progress import progress_bar
 from fairseq_plugins.search.text import Output
+from fairseq_plugins.system.progress import progress_bar
 
 IN_EACH_PROCESS = (
     'start the processes with multiprocessing.get_context("spawn"), and make the Translator, '

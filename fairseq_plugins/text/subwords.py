@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_bytes
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.sentences import BOUNDARY
 
 MOST_LINES = 500_000  # to learn from: SentencePiece holds them in memory

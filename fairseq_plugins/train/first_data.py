@@ -13,8 +13,8 @@ from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_fi
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.prepared_folder import RECORD, Prepared
+from fairseq_plugins.system.workers import default_workers
 from fairseq_plugins.text.subwords import SentencePiece
-from fairseq_plugins.workers import default_workers
 
 
 def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:

@@ -2,8 +2,8 @@
 
 import argparse
 
-from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system import cpu
 
 PRECISIONS = ("auto", "fastest", "bf16", "fp16", "fp32")
 AUTOMATIC = ("auto", "fastest")  # chosen by the machine, or by the run to resume

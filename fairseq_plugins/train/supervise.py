@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.cpu import available_threads
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
+from fairseq_plugins.system.cpu import available_threads
 from fairseq_plugins.train.log import tell
 from fairseq_plugins.train.request import TrainingRequest
 

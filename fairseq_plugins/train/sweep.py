@@ -24,7 +24,6 @@ import torch
 from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_plugins import cpu
 from fairseq_plugins.commands import train
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
@@ -32,6 +31,7 @@ from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import test_set_of
 from fairseq_plugins.evaluate.request import parse_generation
 from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.system import cpu
 from fairseq_plugins.train import planning, recipes, settings
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.jobs import Jobs, failure_in

@@ -11,9 +11,10 @@ import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins import compat, cpu
+from fairseq_plugins import compat
 from fairseq_plugins.compat.distributed import Launch, _check_quant_noise, _join
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system import cpu
 
 compat.apply()
 

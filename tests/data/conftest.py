@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from fairseq_plugins import workers
 from fairseq_plugins.commands import prepare_iwslt14
+from fairseq_plugins.system import workers
 
 
 class Archive(NamedTuple):

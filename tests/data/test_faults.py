@@ -17,7 +17,7 @@ from functools import partial
 import pytest
 from fairseq.data import data_utils
 
-from fairseq_plugins import files, workers
+from fairseq_plugins import files
 from fairseq_plugins.commands import (
     prepare_cnn_dm,
     prepare_iwslt14,
@@ -31,6 +31,7 @@ from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.lead import read_stories
 from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.system import workers
 
 
 def write(path, lines):

@@ -148,7 +148,7 @@ def test_one_dictionary_for_both_sides(prepared):
 
 
 def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
-    from fairseq_plugins import workers
+    from fairseq_plugins.system import workers
 
     monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
     monkeypatch.setattr(workers, "CHUNKS_PER_WORKER", 2)

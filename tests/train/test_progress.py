@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_plugins import cpu
 from fairseq_plugins.compat import distributed
 from fairseq_plugins.compat.progress import reported_to
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system import cpu
 from fairseq_plugins.train.progress import SKIPPED, Measured, Progress, Rehearsal
 
 LOSS = {"loss": 3.0, "nll_loss": 2.5}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fairseq_plugins import cpu
+from fairseq_plugins.system import cpu
 
 ROOT = Path(__file__).resolve().parents[3]
 FAST = "avx2 avx512f avx_vnni avx512_vnni avx512_bf16 amx_int8 amx_bf16 asimddp i8mm bf16".split()

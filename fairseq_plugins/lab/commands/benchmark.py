@@ -19,7 +19,7 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.lab.benchmarks import FILES
-from fairseq_plugins.quiet import at_least
+from fairseq_plugins.system.quiet import at_least
 
 
 def find(command: str) -> tuple[str | None, Callable[[Any], None], Callable[[Any], Any]]:

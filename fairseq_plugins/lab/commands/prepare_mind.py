@@ -31,7 +31,7 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import mind
-from fairseq_plugins.workers import add_workers_option
+from fairseq_plugins.system.workers import add_workers_option
 
 NO_BODIES = (
     "Texts are titles and abstracts. The paper's have bodies, 505 words in the mean: compare the "

@@ -18,7 +18,7 @@ from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import retrieval
-from fairseq_plugins.workers import add_workers_option
+from fairseq_plugins.system.workers import add_workers_option
 
 
 def main(argv: Sequence[str]) -> int:

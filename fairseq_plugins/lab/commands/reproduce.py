@@ -41,7 +41,7 @@ from fairseq_plugins.commands import needs_fairseq, split, sweep
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.json_files import read_json
 from fairseq_plugins.lab.reproduction.tables import FILES, RECIPES, table_of
-from fairseq_plugins.quiet import only_warnings_of_fairseq
+from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -20,7 +20,7 @@ from fairseq_plugins.data.readers import (
     parsed,
     text_of,
 )
-from fairseq_plugins.workers import map_lines
+from fairseq_plugins.system.workers import map_lines
 
 RATINGS = (1, 2, 3, 4, 5)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_plugins.data.classification import classification_settings
-from fairseq_plugins.workers import add_workers_option
+from fairseq_plugins.system.workers import add_workers_option
 
 SIZE = 32
 

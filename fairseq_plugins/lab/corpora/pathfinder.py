@@ -24,7 +24,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_named, write_lines
 from fairseq_plugins.lab.corpora import png
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 DASH, GAP, THICKNESS, RADIUS = 2.0, 1.0, 0.5, 1.5  # pixels, as in the release
 EDGE = 2.0  # from a dash to the border

@@ -16,7 +16,7 @@ import numpy as np
 from fairseq_plugins.files import replacing
 from fairseq_plugins.lab.corpora.cifar10 import BLUE, GREEN, RED
 from fairseq_plugins.lab.corpora.grey_levels import SIZE
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 RADII, MARGIN = (6.0, 11.0), 3.0  # pixels: of the circle around a shape, and outside of it
 GREY = np.array([RED, GREEN, BLUE]) / 10_000

@@ -25,7 +25,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.processing import NFC, normalise
 
 TITLES, IMPRESSIONS = "text/titles", "impressions"

@@ -6,11 +6,11 @@ import json
 import pytest
 import torch
 
-from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import goals, machine, prepared, speed
 from fairseq_plugins.lab.benchmarks.prepared import Part
 from fairseq_plugins.lab.commands import benchmark
+from fairseq_plugins.system import cpu
 from tests.lab.benchmarks.running import measure, refused
 
 ONE, TWO = [headline["what"] for headline in prepared.HEADLINES[:2]]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins import cpu
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
+from fairseq_plugins.system import cpu
 from tests.conftest import SIZES
 from tests.lab.reproduction.conftest import FTC_PAPER, make
 

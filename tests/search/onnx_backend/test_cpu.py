@@ -5,8 +5,8 @@ import platform
 import onnxruntime
 import pytest
 
-from fairseq_plugins import cpu
 from fairseq_plugins.search.onnx_backend.folder import Export
+from fairseq_plugins.system import cpu
 
 ENTRY = "session.x64quantprecision"
 WITH_VNNI = ["flags\t\t: fpu avx2 avx512f avx512_vnni", "flags\t\t: fpu avx2 avx_vnni"]

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fairseq_plugins import commands, workers
+from fairseq_plugins import commands
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.search.onnx_backend import exported_model as engine
@@ -24,6 +24,7 @@ from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, Export
 from fairseq_plugins.search.torch_backend import trained_model as torch_engine
 from fairseq_plugins.summarizer import Summarizer
+from fairseq_plugins.system import workers
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
 from fairseq_plugins.translator import Scored, Translator
 from tests.search.onnx_backend.conftest import sign

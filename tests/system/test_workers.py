@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from fairseq_plugins import workers
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system import workers
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -30,7 +30,7 @@ def test_workers_do_not_collect_what_their_parent_left(run_process):
     """In a process without this test's own care for forks (conftest.py)."""
     script = """
 import gc, os
-from fairseq_plugins import workers
+from fairseq_plugins.system import workers
 
 parent = os.getpid()
 
@@ -138,7 +138,7 @@ def test_a_closed_terminal_spares_the_tracker_of_semaphores():
     """It sends SIGHUP to the group; a tracker that died leaves a traceback for each of them."""
     code = """
 import os, signal, time
-from fairseq_plugins.workers import spawn_context
+from fairseq_plugins.system.workers import spawn_context
 value = spawn_context().Value("i")
 signal.signal(signal.SIGHUP, lambda number, frame: None)
 os.killpg(0, signal.SIGHUP)

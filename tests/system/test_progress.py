@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 
 @pytest.mark.parametrize("stderr", [None, io.StringIO()], ids=["closed", "a log"])

@@ -19,7 +19,7 @@ from typing import Any
 from fairseq_plugins.arguments import add_count
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, in_groups, read_lines
-from fairseq_plugins.progress import progress_bar
+from fairseq_plugins.system.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
 LINES_PER_CHUNK = 500

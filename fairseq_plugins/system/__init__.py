@@ -1,0 +1,1 @@
+"""The machine and its terminal: processors, processes, progress bars and logs."""
