@@ -19,19 +19,19 @@ from fairseq_plugins.criterions import (
 )
 from fairseq_plugins.criterions.chunked import Objective, chunked_loss, plain_loss
 from fairseq_plugins.errors import ConfigurationError
-from tests.models.conftest import build, make_sample, make_tokens, parse  # noqa: F401
 
 PAD, END = 1, 2
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
 RDROP = Objective(0.1, (0.5, 0.5), (1.25, 1.25))
 SIMCUT = Objective(0.1, (1.0, 0.0), (3.0, 0.0))
 UNEQUAL = Objective(0.2, (0.3, 0.7), (0.4, 1.9))
-OBJECTIVES = pytest.mark.parametrize("objective", [RDROP, SIMCUT, UNEQUAL])
+ONE_PASS = Objective(0.2)
+OBJECTIVES = pytest.mark.parametrize("objective", [ONE_PASS, RDROP, SIMCUT, UNEQUAL])
 
 
-def make_problem(dtype=torch.float64, tokens=7, dim=3, vocabulary=11, scale=1.0):
+def make_problem(objective, dtype=torch.float64, tokens=7, dim=3, vocabulary=11, scale=1.0):
     generator = torch.Generator().manual_seed(1)
-    shapes = ((2, tokens, dim), (vocabulary, dim), (vocabulary,))
+    shapes = ((len(objective.cross_entropy), tokens, dim), (vocabulary, dim), (vocabulary,))
     values = [scale * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
     target = torch.randint(0, vocabulary, (tokens,), generator=generator)
     return [v.to(dtype).requires_grad_() for v in values], target
@@ -43,25 +43,27 @@ def objective_as_loops(features, target, weight, bias, objective):
     loss = divergence = nll_loss = features.new_zeros(())
     share = objective.smoothing / (vocabulary - 1)
     for n, word in enumerate(target.tolist()):
-        p, q = (
-            [(row @ features[k, n] + b).exp() for row, b in zip(weight, bias)] for k in range(2)
-        )
-        p, q = ([value / sum(values) for value in values] for values in (p, q))
-        for part, values in zip(objective.cross_entropy, (p, q)):
+        exponentials = [[(row @ x[n] + b).exp() for row, b in zip(weight, bias)] for x in features]
+        probabilities = [[value / sum(values) for value in values] for values in exponentials]
+        for part, values in zip(objective.cross_entropy, probabilities):
             for v, probability in enumerate(values):
                 wanted = 1 - objective.smoothing if v == word else share
                 loss = loss - part * wanted * probability.log()
             nll_loss = nll_loss - part * values[word].log()
-        there = sum(a * (a / b).log() for a, b in zip(p, q))
-        back = sum(b * (b / a).log() for a, b in zip(p, q))
-        divergence = divergence + objective.divergence[0] * there + objective.divergence[1] * back
+        if len(probabilities) == 2:
+            p, q = probabilities
+            there = sum(a * (a / b).log() for a, b in zip(p, q))
+            back = sum(b * (b / a).log() for a, b in zip(p, q))
+            divergence = (
+                divergence + objective.divergence[0] * there + objective.divergence[1] * back
+            )
     return loss + divergence, nll_loss, divergence
 
 
 @OBJECTIVES
 @pytest.mark.parametrize("chunk", [1, 6, 100])
 def test_both_forms_are_the_equation(objective, chunk):
-    (x, weight, bias), target = make_problem()
+    (x, weight, bias), target = make_problem(objective)
     expected = objective_as_loops(x, target, weight, bias, objective)
     gradients = torch.autograd.grad(expected[0] * 1.7, (x, weight, bias))
     log_probs = torch.nn.functional.linear(x, weight, bias).log_softmax(dim=-1)
@@ -81,7 +83,7 @@ def test_both_forms_are_the_equation(objective, chunk):
 
 @OBJECTIVES
 def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(objective):
-    leaves, target = make_problem()
+    leaves, target = make_problem(objective)
     counted = torch.tensor([True, False, True, True, False, True, False])
     found = []
     for rows, given in ((counted, None), (slice(None), counted)):
@@ -93,7 +95,7 @@ def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(objective):
 
 @OBJECTIVES
 def test_a_frozen_leaf_changes_nothing_for_the_others(objective):
-    leaves, target = make_problem()
+    leaves, target = make_problem(objective)
 
     def loss(x, weight, bias):
         return chunked_loss(x, target, weight, bias, objective, 4).loss
@@ -106,7 +108,7 @@ def test_a_frozen_leaf_changes_nothing_for_the_others(objective):
 
 @OBJECTIVES
 def test_extreme_logits_stay_finite_and_right(objective):
-    values, target = make_problem(torch.float32, scale=60.0)
+    values, target = make_problem(objective, torch.float32, scale=60.0)
     results = []
     for kind, dtype in (("exact", torch.float64), ("plain", None), ("chunked", None)):
         leaves = [v.detach().to(dtype, copy=True).requires_grad_() for v in values]
@@ -115,7 +117,7 @@ def test_extreme_logits_stay_finite_and_right(objective):
         else:
             log_probs = torch.nn.functional.linear(*leaves).log_softmax(dim=-1)
             sums = plain_loss(log_probs, target, objective)
-        assert sums.divergence > 1e3
+        assert sums.nll_loss > 1e3
         results.append([*sums[:3], *torch.autograd.grad(sums.loss, leaves)])
     for exact, plain, found in zip(*results):
         assert torch.isfinite(found).all()
@@ -125,11 +127,13 @@ def test_extreme_logits_stay_finite_and_right(objective):
 
 
 @OBJECTIVES
-@pytest.mark.parametrize("scale", [1 / 16, 2.0**9])
+@pytest.mark.parametrize("scale", [1 / 16, 2.0**9, 2.0**13])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
     """max|chunked - exact| <= 2 max|plain - exact|, for the loss and all gradients."""
-    values, target = make_problem(tokens=500, dim=16, vocabulary=300, scale=0.5)
+    if scale > 2**9 and objective is not ONE_PASS:
+        pytest.skip("beyond float16")
+    values, target = make_problem(objective, tokens=500, dim=16, vocabulary=300, scale=0.5)
     half = [v.detach().to(dtype) for v in values[:2]]
     results = []
     for kind, kept in (("exact", torch.float64), ("plain", dtype), ("chunked", dtype)):
@@ -194,7 +198,7 @@ CRITERIONS = pytest.mark.parametrize("kind, options", KINDS)
 @CRITERIONS
 @pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
 @pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
-def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  # noqa: F811
+def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):
     model = build(*tied, "--dropout", 0.2, arch=arch).train()
     sample = make_sample((5, 1, 7, 3))
     for more in (
@@ -215,7 +219,7 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):  #
 
 
 @CRITERIONS
-def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):  # noqa: F811
+def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):
     sample, results = make_sample((5, 1, 7, 3)), []
     for words in ([], ["--checkpoint-activations"]):
         model = build("--dropout", 0.2, *words).train()
@@ -225,7 +229,7 @@ def test_recomputed_activations_draw_the_same(build, make_sample, kind, options)
 
 
 @CRITERIONS
-def test_padding_does_not_count(build, make_sample, kind, options):  # noqa: F811
+def test_padding_does_not_count(build, make_sample, kind, options):
     """Two more columns of padding on each side, and another word in none of the targets."""
     model = build("--dropout", 0).train()
     sample = make_sample((5, 1, 7, 3))
@@ -247,13 +251,7 @@ def test_padding_does_not_count(build, make_sample, kind, options):  # noqa: F81
 
 @CRITERIONS
 @pytest.mark.parametrize("alpha", [0.0, 2.5])
-def test_validation_and_alpha_0_are_one_plain_pass(
-    build,  # noqa: F811
-    make_sample,  # noqa: F811
-    kind,
-    options,
-    alpha,
-):
+def test_validation_and_alpha_0_are_one_plain_pass(build, make_sample, kind, options, alpha):
     model, sample = build("--dropout", 0.2, arch="transformer"), make_sample((5, 1, 7, 3))
     criterion = make(kind, **{**options, sorted(options)[0]: alpha})
     model.train(alpha == 0)
@@ -293,7 +291,7 @@ def make_draw(sample, probability, packed):
 @pytest.mark.parametrize(
     "tied", [[], ["--share-decoder-input-output-embed"]], ids=["untied", "tied"]
 )
-def test_simcut_is_its_equation(build, make_sample, arch, tied):  # noqa: F811
+def test_simcut_is_its_equation(build, make_sample, arch, tied):
     """Lost words are replaced by one whose embedding is zero, in a forward of its own."""
     alpha, probability, zero_word = 2.5, 0.4, 41
     model = build(*tied, "--dropout", 0, arch=arch).train()
@@ -386,7 +384,7 @@ def test_which_words_are_lost(shared):
 
 
 @pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut])
-def test_an_adaptive_softmax_is_refused(build, make_sample, kind):  # noqa: F811
+def test_an_adaptive_softmax_is_refused(build, make_sample, kind):
     model = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True).train()
     message = "use --criterion adaptive_loss --ddp-backend legacy_ddp"
     with pytest.raises(ConfigurationError, match=f"--adaptive-softmax-cutoff .*: {message}"):
@@ -395,7 +393,7 @@ def test_an_adaptive_softmax_is_refused(build, make_sample, kind):  # noqa: F811
         make(LabelSmoothedCrossEntropyFused)(model, make_sample((5, 1)))
 
 
-def test_hooks_go_when_the_model_fails(build, make_sample):  # noqa: F811
+def test_hooks_go_when_the_model_fails(build, make_sample):
     model, sample = build(arch="transformer").train(), make_sample((5, 1, 7, 3))
     sample["net_input"]["src_tokens"] = None
     with pytest.raises(Exception):  # noqa: B017
@@ -412,19 +410,14 @@ def build_from_options(name, **options):
     return CRITERION_REGISTRY[name].build_criterion(cfg, TASK)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"simcut_alpha": -1.0}, "--simcut-alpha -1.0: must be from 0"),
-        ({"simcut_alpha": float("nan")}, "--simcut-alpha nan: must be from 0"),
-        ({"simcut_alpha": float("inf")}, "--simcut-alpha inf: must be from 0"),
-        ({"rdrop_alpha": -1.0}, "--rdrop-alpha -1.0: must be from 0"),
-        ({"simcut_p": 1.0}, "--simcut-p 1.0: must be from 0 to 0.99"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        build_from_options("rdrop" if "rdrop_alpha" in options else "simcut", **options)
+@pytest.mark.parametrize("option, value", [
+    ("simcut_alpha", -1.0), ("simcut_alpha", float("nan")), ("simcut_alpha", float("inf")),
+    ("rdrop_alpha", -1.0), ("simcut_p", 1.0),
+])  # fmt: skip
+def test_options_that_cannot_work_are_refused(option, value):
+    name, _, _ = option.partition("_")
+    with pytest.raises(ConfigurationError, match=f"--{option.replace('_', '-')} {value}: must be"):
+        build_from_options(name, **{option: value})
 
 
 @pytest.mark.parametrize("name, options", [
@@ -440,28 +433,25 @@ def test_options_arrive(name, options):
         assert getattr(built, names.get(option, option)) == value
 
 
-def test_models_without_embeddings_are_refused(make_sample):  # noqa: F811
+def test_models_without_embeddings_are_refused(make_sample):
     with pytest.raises(ConfigurationError, match="Linear does not support SimCut.*rdrop"):
         make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
 
 
-TRAININGS = {
-    "transformer": [],
-    "transformer_ftc": ["--encoder-blocks", "1,1", "--share-decoder-input-output-embed"],
-    "fastformer_encoder": ["--update-freq", 2],
-    "mscffn_transformer": ["--bf16"],
-}
-
-
-@pytest.mark.parametrize("arch", sorted(TRAININGS))
-def test_simcut_trains_every_architecture(run_train, toy_data, train_args, tmp_path, arch):
-    output = run_train(
-        toy_data.bin, *train_args, "--arch", arch, *TRAININGS[arch], "--dropout", 0.1,
-        "--criterion", "label_smoothed_cross_entropy_simcut", "--simcut-p", 0.3,
-        "--save-dir", tmp_path, "--max-update", 2, "--log-interval", 1,
-    ).output  # fmt: skip
-    assert "| kl " in output
-    assert "nan" not in output
+@pytest.mark.parametrize("arch, words", [
+    ("transformer", ""),
+    ("transformer_ftc", "--encoder-blocks 1,1 --share-decoder-input-output-embed"),
+    ("fastformer_encoder", "--update-freq 2"),
+    ("mscffn_transformer", "--bf16"),
+])  # fmt: skip
+@pytest.mark.parametrize("criterion", ["rdrop --rdrop-alpha 5", "simcut --simcut-p 0.3"])
+def test_trains_every_architecture(
+    run_train, toy_data, train_args, tmp_path, arch, words, criterion
+):
+    criterion = f"--criterion label_smoothed_cross_entropy_{criterion} --dropout 0.1 --max-update 2"
+    words = [*train_args, "--arch", arch, *words.split(), *criterion.split()]
+    output = run_train(toy_data.bin, *words, "--save-dir", tmp_path).output
+    assert "| kl " in output and "nan" not in output
 
 
 def test_simcut_resumes_exactly(run_train, toy_data, train_args, tmp_path):
