@@ -150,41 +150,6 @@ def test_beam_search_is_equal(pairs, make_sample, parse, name):
             assert torch.equal(a["positional_scores"], b["positional_scores"])
 
 
-def test_a_checkpoint_of_the_transformer_is_loaded(
-    toy_data, tiny_checkpoint, tiny_args, run_train, run_generate, tmp_path
-):
-    """fairseq's own commands: fine-tune from it, and the first loss is the baseline's."""
-    from fairseq import checkpoint_utils
-
-    sizes = list(tiny_args)
-    del sizes[sizes.index("--arch") : sizes.index("--arch") + 2]
-    del sizes[sizes.index("--encoder-layers") : sizes.index("--encoder-layers") + 2]
-    common = "--optimizer sgd --lr 0 --criterion cross_entropy --max-tokens 400 --seed 1".split()
-    common += ["--max-update", "1", "--no-progress-bar", "--log-interval", "1"]
-    losses = []
-    for arch in (
-        ["--arch", "transformer", "--encoder-layers", "2"],
-        ["--arch", "transformer_ftc", "--encoder-blocks", "2", *CHOICES],
-    ):
-        folder = tmp_path / arch[1]
-        result = run_train(
-            *[toy_data.bin, *arch, *sizes, *common, "--save-dir", folder],
-            *["--finetune-from-model", tiny_checkpoint],
-        )
-        lines = [line for line in result.output.splitlines() if "valid on 'valid' subset" in line]
-        assert lines, result.output
-        losses.append(lines[-1].split("| loss ")[1].split(" |")[0])
-    assert losses[0] == losses[1]
-
-    models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-        [str(tmp_path / "transformer_ftc" / "checkpoint_last.pt")]
-    )
-    true, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tiny_checkpoint)])
-    assert type(models[0]) is not type(true[0])
-    for a, b in zip(models[0].decoder.parameters(), true[0].decoder.parameters()):
-        assert torch.equal(a, b)
-
-
 def test_the_optimizer_of_the_transformer_fits(
     toy_data, tiny_checkpoint, train_args, run_train, tmp_path
 ):

@@ -137,20 +137,6 @@ def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample)
     assert all(torch.equal(outputs[0], out) for out in outputs)
 
 
-def test_pruned_to_some_of_its_layers(parse, tiny_words, make_sample):
-    """`--model-overrides "{'encoder_layers_to_keep': '0,2', ...}"` at generation, as in fairseq."""
-    words = "--encoder-blocks 3 --time-window 1 --feature-window 1".split()
-    whole = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model().eval()
-    setup = parse("--arch", "transformer_ftc", *tiny_words, *words)
-    setup.args.encoder_layers_to_keep, setup.args.decoder_layers_to_keep = "0,2", "0"
-    pruned = setup.build_model(seed=2).eval()
-    state = {name: tensor.clone() for name, tensor in whole.state_dict().items()}
-    pruned.load_state_dict(state, strict=True, args=setup.args)
-    del whole.encoder.layers[1]
-    net_input = make_sample((5, 1, 7))["net_input"]
-    assert torch.equal(pruned(**net_input)[0], whole(**net_input)[0])
-
-
 def test_a_decoder_is_pruned_beside_an_encoder_of_blocks(parse, tiny_words, make_sample):
     """fairseq drops the layers that are not named, so that all of the encoder's are."""
     words = "--encoder-blocks 2,1 --decoder-layers 3".split()

@@ -11,7 +11,6 @@ from tests.batches import (
     assert_close,
     assert_same_function,
     half,
-    run_or_skip,
     unpad,
     value_and_gradients,
 )
@@ -84,22 +83,6 @@ def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_nor
     words += ["--encoder-normalize-before"] if pre_norm else []
     model = build(*words)
     tokens = make_tokens((4, 1, 7, 2), side)
-    assert_same_function(
-        lambda: encode(model, tokens),
-        lambda: [true_encoder_rows(model.encoder, words, s) for s in sentences_of(tokens, 1)],
-        encoder_leaves(model),
-        tolerance=1e-9,
-    )
-
-
-@pytest.mark.parametrize("interaction", ["product", "add", "concat"])
-@pytest.mark.parametrize("sharing", ["none", "query-value,layer", "query-value", "head", "layer"])
-def test_fastformer_options_reach_the_encoder(build, make_tokens, interaction, sharing):
-    words = "--encoder-blocks 2,2 --time-window 2 --feature-window 2".split()
-    words += "--encoder-token-mixer fastformer".split()
-    words += ["--fastformer-interaction", interaction, "--fastformer-sharing", sharing]
-    model = build(*words)
-    tokens = make_tokens((4, 1, 7, 2))
     assert_same_function(
         lambda: encode(model, tokens),
         lambda: [true_encoder_rows(model.encoder, words, s) for s in sentences_of(tokens, 1)],
@@ -194,57 +177,11 @@ def test_a_sentence_of_padding_alone_leaves_the_others_alone(
         assert_close(found_gradients[name], gradients[name], name, 1e-9)
 
 
-@pytest.mark.parametrize(
-    "mixer, feed_forward, compression, dtype", half(*CHOICES, (torch.bfloat16, torch.float16))
-)
-def test_reduced_precision_is_finite(build, make_tokens, mixer, feed_forward, compression, dtype):
-    """2,048 tokens, a fully padded row, and one token, in one batch."""
-    model = build(
-        *("--encoder-token-mixer", mixer),
-        *("--encoder-ffn", feed_forward),
-        *COMPRESSIONS[compression].split(),
-        *"--max-source-positions 2048".split(),
-        plain=True,
-    ).to(dtype)
-    lengths = (0, 1, 700) if mixer == "softmax" else (0, 1, 2048)
-    tokens = make_tokens(lengths)
-    rows = run_or_skip(lambda: encode(model, tokens))
-    assert all(row.dtype == dtype for row in rows)
-    sum(row.float().pow(2).mean() for row in rows[1:]).backward()
-    for name, parameter in encoder_leaves(model).items():
-        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
-
-
 def test_hidden_states_are_returned_on_request(build, make_tokens):
     model = build(*"--encoder-blocks 2,1 --time-window 2 --feature-window 2".split())
     out = model.encoder(make_tokens((4, 2)), return_all_hiddens=True)
     sizes = [tuple(state.shape) for state in out["encoder_states"]]
     assert sizes == [(4, 2, 24)] * 3 + [(2, 2, 12)]
-
-
-def test_feed_forward_size_follows_the_block(build):
-    model = build(*"--encoder-blocks 1,1,1 --time-window 1 --feature-window 2".split())
-    sizes = [(p.shape[0], p.shape[1]) for n, p in model.encoder.named_parameters() if "fc1.w" in n]
-    assert sizes == [(36, 24), (18, 12), (9, 6)]
-
-
-def test_order_of_padding_and_width_of_the_batch_do_not_move_windows(build, make_tokens):
-    """The first window starts at the first token: only it sees a change of the first two tokens."""
-    model = build(
-        *"--encoder-blocks 1,1 --time-window 2 --feature-window 1".split(),
-        *"--no-token-positional-embeddings".split(),
-    )
-    pooled = []
-    layer = model.encoder.layers[1]
-    hook = layer.register_forward_hook(lambda m, a, out: pooled.append(out))
-    try:
-        for width in (5, 6, 7, 8):
-            encode(model, make_tokens((5,), "left", width))
-            assert pooled[-1].size(0) >= 3
-        for rows in pooled[1:]:
-            assert_close(rows[:3], pooled[0][:3])
-    finally:
-        hook.remove()
 
 
 @pytest.mark.parametrize(
@@ -287,12 +224,3 @@ def test_mixers_know_how_many_positions_were_pooled(build):
     assert [layer.mixer.window.ratio for layer in layers] == [1, 1, 3, 1, 3]
     layers = build(*words, "--encoder-token-mixer", "fastformer").encoder.layers
     assert len({id(layer.mixer) for layer in layers}) == 1
-
-
-@pytest.mark.parametrize("mixer", ["longformer", "bigbird"])
-def test_local_mixers_know_where_their_memory_is(build, mixer):
-    """The first layer of a compressed block reads a memory `time_window` times as long."""
-    words = f"--encoder-blocks 1,2 --time-window 2 --feature-window 2 --encoder-token-mixer {mixer}"
-    layers = build(*words.split()).encoder.layers
-    mixers = [getattr(layer.mixer, "window", layer.mixer) for layer in layers]
-    assert [each.ratio for each in mixers] == [1, 2, 1]

@@ -1,15 +1,13 @@
 """Every option and preset arrives, by command line and by YAML; mistakes get one clear line."""
 
 import ast
-import re
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_plugins.errors import flag
-from tests.conftest import ROOT
 from tests.models.conftest import TINY
+from tests.models.test_presets import RECORD
 
 FASTFORMER = ["--encoder-token-mixer", "fastformer"]
 MSCFFN = ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
@@ -86,6 +84,7 @@ OPTIONS = [  # words that make the option matter, option, value that is not the 
     ([], "share-decoder-input-output-embed", True),
     ([], "no-cross-attention", True),
 ]
+PRESETS = sorted(RECORD["presets"])
 BOTH_SIDES = ["dropout", "attention-dropout", "activation-dropout", "activation-fn"]
 BOTH_SIDES += ["layernorm-embedding", "no-token-positional-embeddings"]
 
@@ -201,117 +200,44 @@ def test_the_weight_of_balance_arrives_both_ways(parse):
 
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
-@pytest.mark.parametrize("given", [
-    "--longformer-window 7", "--switch-experts 1", "--mscffn-expansion 0", "--tie-adaptive-weights",
+@pytest.mark.parametrize("words, idle", [
+    ("--longformer-window 7", ["--longformer-window"]),
+    ("--switch-experts 1", ["--switch-experts"]),
+    ("--tie-adaptive-weights", ["--tie-adaptive-weights"]),
+    ("--time-pooling max --feature-pooling linear --feature-window 1", ["--feature-pooling"]),
+    (
+        "--encoder-token-mixer linformer --linformer-projected-length 9 --decoder-ffn mscffn"
+        " --performer-features 5 --fastformer-interaction add",
+        ["--fastformer-interaction", "--performer-features"],
+    ),
 ])  # fmt: skip
-def test_an_option_of_a_part_that_no_layer_has_is_one_warning(parse, caplog, given, make):
+def test_each_option_of_what_no_layer_has_is_one_warning(parse, caplog, words, idle, make):
     """Whatever its value."""
-    make(parse, ["--arch", "transformer_ftc", *TINY, *given.split()])
-    option = given.split()[0]
-    assert sum(option in record.getMessage() for record in caplog.records) == 1
-
-
-IWSLT = {"dim": 512, "ffn": 1024, "heads": 4, "decoder_layers": 6}
-FTC, FC, TC = ({"blocks": [3, 3], "time": t, "feature": f} for t, f in ((2, 2), (1, 2), (2, 1)))
-FASTFORMER_6 = {"blocks": [6], "mixer": "Fastformer"}
-MSCFFN_6 = {"blocks": [6], "ffn_class": "MSCFFN"}
-TABLE_9 = {"dim": 256, "heads": 16, "decoder_layers": 4, "ffn": 1024, "dropout": 0.2}
-CNN_DM = {**TABLE_9, "blocks": [4], "source": 2048}
-PUBMED = {**TABLE_9, "blocks": [2], "source": 4096}
-PRESETS = {
-    "transformer_ftc": FTC,
-    "fastformer_encoder": FASTFORMER_6,
-    "mscffn_transformer": MSCFFN_6,
-    "transformer_ftc_iwslt_de_en": {**IWSLT, **FTC},
-    "transformer_fc_iwslt_de_en": {**IWSLT, **FC},
-    "transformer_tc_iwslt_de_en": {**IWSLT, **TC},
-    "transformer_ftc_deep_iwslt_de_en": {**IWSLT, **FTC, "blocks": [6, 6], "decoder_layers": 1},
-    "transformer_ftc_mid_iwslt_de_en": {**IWSLT, **FTC, "blocks": [4, 4], "decoder_layers": 3},
-    "fastformer_encoder_iwslt_de_en": {**IWSLT, **FASTFORMER_6},
-    "mscffn_transformer_iwslt_de_en": {**IWSLT, **MSCFFN_6},
-    "fastformer_encoder_cnn_dm": {**FASTFORMER_6, **CNN_DM},
-    "fastformer_encoder_pubmed": {**FASTFORMER_6, **PUBMED},
-    "fastformer_tc_cnn_dm": {**FASTFORMER_6, **CNN_DM, "blocks": [2, 2], "time": 2},
-    "fastformer_tc_pubmed": {**FASTFORMER_6, **PUBMED, "blocks": [1, 1], "time": 2},
-    "transformer_cnn_dm": {**CNN_DM, "source": 512},
-    "transformer_pubmed": {**PUBMED, "source": 512},
-}
-FAIRSEQ_DEFAULTS = {
-    "dim": 512,
-    "ffn": 2048,
-    "dropout": 0.1,
-    "heads": 8,
-    "decoder_layers": 6,
-    "source": 1024,
-    "time": 1,
-    "feature": 1,
-    "mixer": "SoftmaxAttention",
-    "ffn_class": None,
-}
-
-
-def test_every_preset_is_tried_here(parse):
-    from fairseq.models import ARCH_MODEL_INV_REGISTRY
-
-    parse("--arch", "transformer_ftc")
-    from fairseq_plugins.models.efficient_transformer import MODEL_NAME
-
-    assert set(ARCH_MODEL_INV_REGISTRY[MODEL_NAME]) - {MODEL_NAME} == set(PRESETS)
+    make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
+    told = [r.getMessage().split()[0] for r in caplog.records if "no effect" in r.getMessage()]
+    others = [] if "mscffn" in words else ["--mscffn-expansion", "--mscffn-subspaces"]
+    assert sorted(told) == sorted([*idle, *others])
 
 
 @pytest.mark.usefixtures("uninitialised")
-@pytest.mark.parametrize("make", [from_words, from_yaml])
-@pytest.mark.parametrize("arch", sorted(PRESETS))
-def test_presets_arrive_both_ways(parse, make_tokens, arch, make):
-    expected = {**FAIRSEQ_DEFAULTS, **PRESETS[arch]}
-    model = make(parse, ["--arch", arch])
-    layers = list(model.encoder.layers)
-    blocks = []
-    for layer in layers:
-        if not blocks or layer.starts_later_block:
-            blocks.append(0)
-        blocks[-1] += 1
-    assert blocks == expected["blocks"]
-    assert len(model.decoder.layers) == expected["decoder_layers"]
-    assert model.max_positions()[0] == expected["source"]
-    assert model.encoder.dropout_module.p == model.decoder.dropout_module.p == expected["dropout"]
-    with torch.no_grad():
-        states = model.eval().encoder(make_tokens((7, 4)), return_all_hiddens=True)
-    assert states["encoder_states"][1].shape == (7, 2, expected["dim"])
-    shrunk_time = -(-7 // expected["time"])
-    assert states["encoder_states"][-1].shape == (
-        (shrunk_time, 2, expected["dim"] // expected["feature"])
-        if len(blocks) > 1
-        else (7, 2, expected["dim"])
-    )
-    mixer = layers[0].mixer
-    assert type(mixer).__name__ == expected["mixer"]
-    attention = model.decoder.layers[0].self_attn
-    assert attention.num_heads == expected["heads"]
-    assert getattr(mixer, "attention", mixer).num_heads == expected["heads"]
-    last = model.decoder.layers[0]
-    for network in (layers[0].ffn, getattr(last, "ffn", last.fc1)):
-        if expected["ffn_class"]:
-            assert type(network).__name__ == expected["ffn_class"]
-            assert network.expansion == 6
-        else:
-            linear = getattr(network, "fc1", network)
-            assert linear.out_features == expected["ffn"]
-    if (
-        expected["mixer"] == "Fastformer"
-    ):  # the paper's choices: layers share, queries and values share
-        assert len({id(layer.mixer) for layer in layers}) == 1
-        assert mixer.v_proj is None and mixer.interaction == "product" and not mixer.share_heads
-
-
-@pytest.mark.parametrize("arch", [arch for arch in sorted(PRESETS) if "source" in PRESETS[arch]])
-def test_the_task_reads_as_many_tokens_as_the_preset(parse, arch):
-    setup = parse("--arch", arch)
-    assert setup.task.max_positions() == (PRESETS[arch]["source"], 1024)
+@pytest.mark.parametrize("arch", PRESETS)
+def test_a_preset_is_the_same_in_yaml(parse, arch):
+    """`test_presets.py` compares what it is."""
+    models = [make(parse, ["--arch", arch]) for make in (from_words, from_yaml)]
+    for one, other in zip(*(model.named_parameters() for model in models), strict=True):
+        assert (one[0], one[1].shape) == (other[0], other[1].shape)
+    tokens = torch.tensor([[4, 5, 6, 7, 8, 9, 2]])
+    lengths = []
+    for model in models:
+        states = model.eval().encoder(tokens, return_all_hiddens=True)["encoder_states"]
+        lengths.append((model.max_positions(), [len(state) for state in states]))
+    assert lengths[0] == lengths[1]
+    # the task cuts what the model cannot read
+    assert parse("--arch", arch).task.max_positions() == models[0].max_positions()
 
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
-@pytest.mark.parametrize("arch", sorted(PRESETS))
+@pytest.mark.parametrize("arch", PRESETS)
 def test_the_user_wins_over_the_preset(parse, arch, make):
     words = "--encoder-blocks 1,2 --time-window 1 --feature-window 3 --encoder-embed-dim 24"
     words += " --encoder-ffn-embed-dim 36 --encoder-attention-heads 2 --decoder-embed-dim 24"
@@ -338,87 +264,66 @@ def test_encoder_layers_is_enough_without_compression(parse):
         assert len(make(parse, words).encoder.layers) == 3
 
 
-MISTAKES = [  # words, what the message must hold
-    ("--encoder-blocks 3,x", ["--encoder-blocks", "3,x"]),
-    ("--encoder-ffn switch --checkpoint-activations", ["--checkpoint-activations", "switch"]),
-    ("--decoder-ffn switch --training-path plain", ["--decoder-ffn", "--training-path", "fast"]),
-    ("--encoder-token-mixer bigbird --bigbird-block 0", ["--bigbird-block 0", "from 1"]),
-    (
-        "--encoder-token-mixer bigbird --bigbird-window-blocks 2",
-        ["--bigbird-window-blocks 2", "odd"],
-    ),
-    ("--encoder-token-mixer longformer --longformer-window 7", ["--longformer-window 7", "even"]),
-    (
-        "--encoder-token-mixer poolingformer --poolingformer-kernel 4",
-        ["--poolingformer-kernel 4", "odd"],
-    ),
-    ("--encoder-ffn switch --switch-experts 1", ["--switch-experts 1", "from 2"]),
-    ("--encoder-ffn switch --switch-balance nan", ["--switch-balance nan", "from 0"]),
-    ("--encoder-blocks 3,0", ["--encoder-blocks", "3,0", "1"]),
-    (
-        "--encoder-blocks 3,3 --encoder-layers 5",
-        ["--encoder-blocks", "3,3", "--encoder-layers", "5"],
-    ),
-    ("--encoder-blocks 4", ["--encoder-blocks", "4", "2,2"]),  # the preset's windows have no effect
-    ("--time-window 0", ["--time-window", "0", "1"]),
-    ("--feature-window -2", ["--feature-window", "-2", "1"]),
-    ("--feature-window 5", ["--feature-window", "5", "24", "4"]),
-    ("--feature-window 24", ["--feature-window", "24", "12"]),
-    ("--encoder-attention-heads 7", ["--encoder-attention-heads", "7", "24", "6", "8"]),
-    ("--decoder-attention-heads 5", ["--decoder-attention-heads", "5", "24", "4", "6"]),
-    ("--encoder-ffn mscffn --mscffn-subspaces 5", ["--mscffn-subspaces", "5", "4", "6"]),
-    ("--decoder-ffn mscffn --mscffn-subspaces 7", ["--mscffn-subspaces", "7", "6", "8"]),
-    ("--encoder-ffn mscffn --mscffn-subspaces 24", ["--mscffn-subspaces", "24", "12"]),
-    ("--encoder-ffn mscffn --mscffn-expansion 0", ["--mscffn-expansion", "0"]),
-    ("--decoder-token-mixer fastformer", ["--decoder-token-mixer", "fastformer", "softmax"]),
-    ("--decoder-token-mixer lstm", ["--decoder-token-mixer", "lstm", "softmax"]),
-    (
-        "--encoder-token-mixer fastformer --fastformer-sharing tail",
-        ["--fastformer-sharing", "tail", "query-value", "head", "layer"],
-    ),
-    (
-        "--share-all-embeddings --decoder-embed-dim 48",
-        ["--share-all-embeddings", "--encoder-embed-dim 24", "--decoder-embed-dim 48"],
-    ),
-    ("--cross-self-attention --decoder-embed-dim 48", ["--cross-self-attention", "24", "48"]),
-    (
-        "--share-decoder-input-output-embed --decoder-output-dim 12",
-        ["--decoder-output-dim 12", "--decoder-embed-dim, 24"],
-    ),
-    ("--quant-noise-pq 0.1", ["--quant-noise-pq 0.1", "remove it"]),
-    ("--quant-noise-scalar 0.1", ["--quant-noise-scalar 0.1", "remove it"]),
-    ("--encoder-embed-dim -24", ["--encoder-embed-dim -24", "from 1"]),
-    ("--decoder-ffn-embed-dim 0", ["--decoder-ffn-embed-dim 0", "from 1"]),
-    ("--decoder-layers -1", ["--decoder-layers -1", "from 1"]),
-    ("--decoder-layers 1000000000", ["--decoder-layers 1000000000", "1000"]),
-    ("--max-target-positions 0", ["--max-target-positions 0", "from 1"]),
-    ("--dropout -0.1", ["--dropout -0.1", "from 0 to 1"]),
-    ("--attention-dropout 1.5", ["--attention-dropout 1.5", "from 0 to 1"]),
-    ("--decoder-layerdrop nan", ["--decoder-layerdrop nan", "from 0 to 1"]),
-    ("--time-window 100000000000000000000", ["--time-window 100000000000000000000", "1048576"]),
-    ("--feature-window 100000000000000000000", ["--feature-window 100000000000000000000", "12"]),
-    ("--encoder-ffn mscffn --mscffn-expansion 100000000000000000000", ["--mscffn-expansion 1000"]),
-    ("--adaptive-softmax-factor 0", ["--adaptive-softmax-factor 0", "from 1"]),
-    ("--base-layers 1", ["--base-layers 1"]),
-    ("--adaptive-softmax-cutoff 20,8", ["--adaptive-softmax-cutoff", "ascend"]),
-    ("--adaptive-softmax-cutoff 8,100000", ["--adaptive-softmax-cutoff", "vocabulary"]),
-    ("--adaptive-softmax-cutoff 8 --tie-adaptive-weights", ["--tie-adaptive-weights", "remove it"]),
-    ("--encoder-layers-to-keep 0,1", ["--encoder-layers-to-keep", "--encoder-blocks 3,3"]),
-    ("--decoder-layers-to-keep 0,0", ["--decoder-layers-to-keep", "0 to 0"]),
-    ("--decoder-layers-to-keep 3", ["--decoder-layers-to-keep", "0 to 0"]),
-    (
-        "--encoder-token-mixer fastformer --fastformer-sharing none,head",
-        ["--fastformer-sharing", "none,head", "none"],
-    ),
-]
-CHOICES = [
-    ("--time-pooling", "median", ["mean", "max", "min"]),
-    ("--feature-pooling", "median", ["mean", "linear", "max", "min"]),
-    ("--encoder-token-mixer", "lstm", ["softmax", "fastformer"]),
-    ("--fastformer-interaction", "power", ["product", "add", "concat"]),
-    ("--encoder-ffn", "big", ["standard", "mscffn"]),
-    ("--decoder-ffn", "big", ["standard", "mscffn"]),
-]
+# The message names the last option and its value, and what is after the arrow.
+MISTAKES = """
+--encoder-blocks 3,x -> 3,x
+--encoder-blocks 3,0 -> 3,0 1
+--encoder-blocks 3,3 --encoder-layers 5 -> --encoder-blocks 3,3
+--encoder-blocks 4 -> 2,2
+--encoder-ffn switch --checkpoint-activations -> switch
+--training-path plain --decoder-ffn switch -> --training-path fast
+--encoder-token-mixer bigbird --bigbird-block 0 -> from 1
+--encoder-token-mixer bigbird --bigbird-window-blocks 2 -> odd
+--encoder-token-mixer longformer --longformer-window 7 -> even
+--encoder-token-mixer poolingformer --poolingformer-kernel 4 -> odd
+--encoder-ffn switch --switch-experts 1 -> from 2
+--encoder-ffn switch --switch-balance nan -> from 0
+--time-window 0 -> 1
+--time-window 100000000000000000000 -> 1048576
+--feature-window -2 -> 1
+--feature-window 5 -> 24 4
+--feature-window 24 -> 12
+--feature-window 100000000000000000000 -> 12
+--encoder-attention-heads 7 -> 24 6 8
+--decoder-attention-heads 5 -> 24 4 6
+--encoder-ffn mscffn --mscffn-subspaces 5 -> 4 6
+--encoder-ffn mscffn --mscffn-subspaces -4 -> 2
+--encoder-ffn mscffn --mscffn-subspaces 24 -> 12
+--decoder-ffn mscffn --mscffn-subspaces 7 -> 6 8
+--encoder-ffn mscffn --mscffn-expansion 0
+--encoder-ffn mscffn --mscffn-expansion 100000000000000000000 -> 1000
+--decoder-token-mixer fastformer -> softmax
+--decoder-token-mixer lstm -> softmax
+--encoder-token-mixer lstm -> softmax fastformer
+--encoder-token-mixer fastformer --fastformer-sharing tail -> query-value head layer
+--encoder-token-mixer fastformer --fastformer-sharing none,head -> none,head
+--encoder-token-mixer fastformer --fastformer-interaction power -> product add concat
+--encoder-ffn big -> standard mscffn
+--decoder-ffn big -> standard mscffn
+--time-pooling median -> mean max min
+--feature-pooling median -> mean linear max min
+--share-all-embeddings --decoder-embed-dim 48 -> --share-all-embeddings --encoder-embed-dim 24
+--cross-self-attention --decoder-embed-dim 48 -> --cross-self-attention 24
+--share-decoder-input-output-embed --decoder-output-dim 12 -> --decoder-embed-dim 24
+--quant-noise-pq 0.1 -> remove it
+--quant-noise-scalar 0.1 -> remove it
+--encoder-embed-dim -24 -> from 1
+--decoder-ffn-embed-dim 0 -> from 1
+--decoder-layers -1 -> from 1
+--decoder-layers 1000000000 -> 1000
+--max-target-positions 0 -> from 1
+--dropout -0.1 -> from 0 to 1
+--attention-dropout 1.5 -> from 0 to 1
+--decoder-layerdrop nan -> from 0 to 1
+--adaptive-softmax-factor 0 -> from 1
+--adaptive-softmax-cutoff 20,8 -> ascend
+--adaptive-softmax-cutoff 8,100000 -> vocabulary
+--adaptive-softmax-cutoff 8 --tie-adaptive-weights
+--base-layers 1
+--encoder-layers-to-keep 0,1 -> --encoder-blocks 3,3
+--decoder-layers-to-keep 0,0 -> 0 to 0
+--decoder-layers-to-keep 3 -> 0 to 0
+""".strip().splitlines()
 
 
 def assert_one_clear_line(message, parts):
@@ -428,72 +333,24 @@ def assert_one_clear_line(message, parts):
 
 
 @pytest.mark.parametrize("make", [from_words, from_yaml])
-@pytest.mark.parametrize("words, parts", MISTAKES, ids=[words for words, _ in MISTAKES])
-def test_mistakes_are_errors_of_one_line(parse, words, parts, make):
-    with pytest.raises(ValueError) as error:
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_errors_of_one_line(parse, capsys, mistake, make):
+    words, _, parts = mistake.partition(" -> ")
+    # argparse ends the process for some, and the plan raises an error for the others
+    with pytest.raises((ValueError, SystemExit)) as error:
         make(parse, ["--arch", "transformer_ftc", *TINY, *words.split()])
-    assert_one_clear_line(str(error.value), parts)
-
-
-@pytest.mark.parametrize("option, value, allowed", CHOICES)
-def test_unknown_choices_list_those_that_work(parse, capsys, option, value, allowed):
-    words = ["--arch", "transformer_ftc", *TINY, *FASTFORMER, option, value]
-    for make in (from_yaml, from_words):
-        # argparse ends the process for some, and the plan raises an error for the others
-        with pytest.raises((ValueError, SystemExit)) as error:
-            make(parse, words)
-        message = str(error.value)
-        if isinstance(error.value, SystemExit):
-            message = capsys.readouterr().err.splitlines()[-1]
-        assert_one_clear_line(message, [option, value, *allowed])
+    message = str(error.value)
+    if isinstance(error.value, SystemExit):
+        message = capsys.readouterr().err.splitlines()[-1]
+    assert_one_clear_line(message, ["--" + words.rpartition("--")[2].split()[0], *parts.split()])
+    value = words.split()[-1]
+    assert value in message or "," in value or "100000" in value  # lists, and too large ones
 
 
 def test_a_misspelt_option_in_yaml_is_not_ignored(parse):
     with pytest.raises(ValueError) as error:
         from_yaml(parse, ["--arch", "transformer_ftc", *TINY, "--time-windov", "4"])
     assert_one_clear_line(str(error.value), ["time_windov", "time_window"])
-
-
-def _as_told(default):
-    return "off" if default is False else f"{default:g}" if default == 0 else str(default)
-
-
-def test_help_states_the_default_of_every_option(parse):
-    from argparse import ArgumentParser
-
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    from fairseq_plugins.models.options import plugin_options
-
-    parse("--arch", "transformer_ftc")
-    parser = ArgumentParser()
-    ARCH_MODEL_REGISTRY["transformer_ftc"].add_args(parser)
-    helps = {action.option_strings[0]: action.help for action in parser._actions}
-    for name, option in plugin_options():
-        told = re.search(r"[Dd]efault: ([^)]+)", helps[flag(name)])
-        assert told, name
-        if option.default is not None:  # else it depends on others
-            elsewhere = re.search(r"(\S+) elsewhere", told[1])
-            value = elsewhere[1] if elsewhere else told[1].split(", ")[0]
-            assert value == _as_told(option.default), name
-
-
-def test_the_page_states_the_default_of_every_option():
-    """In the last column, or beside the name as in `--switch-experts 4`."""
-    from fairseq_plugins.models.options import plugin_options
-
-    page = (ROOT / "fairseq_plugins" / "models" / "README.md").read_text("utf-8")
-    told = {name: [value] for name, value in re.findall(r"`(--[\w-]+) ([\d.]+)`", page)}
-    for names, values in re.findall(r"^\| (`--[^|]*) \|.*\| ([^|]*) \|$", page, re.MULTILINE):
-        names, words = re.findall("`(-[^`]*)`", names), re.findall(r"[\w.,-]*\w", values)
-        family = "-".join(names[0].split("-")[:3])  # of `--bigbird-block`, `-window-blocks`
-        several = len(names) > 1 and len(names) == len(values.split(", "))
-        for number, name in enumerate(names):
-            name = name if name.startswith("--") else family + name
-            told[name] = [words[number].strip(",")] if several else words
-    for name, option in plugin_options():
-        if option.default is not None:
-            assert _as_told(option.default) in told[flag(name)], name
 
 
 YAML = """
@@ -549,37 +406,7 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
             assert torch.equal(tensor, states[1][name]), name
 
 
-def test_options_of_parts_that_no_layer_has_are_told_once(parse, caplog):
-    words = "--encoder-token-mixer linformer --linformer-projected-length 9 --decoder-ffn mscffn"
-    words += " --mscffn-subspaces 4 --performer-features 5 --fastformer-interaction add"
-    parse("--arch", "transformer_ftc", *words.split()).build_model()
-    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
-    assert sorted(said) == [
-        "--fastformer-interaction has no effect: no layer of the model has fastformer",
-        "--performer-features has no effect: no layer of the model has performer",
-    ]
-
-
-def test_options_of_feed_forwards_that_no_layer_has_are_told(parse, caplog):
-    from fairseq_plugins.models import plan
-
-    plan.plan_model(parse("--arch", "transformer_ftc", "--mscffn-subspaces", "4").args)
-    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
-    assert said == ["--mscffn-subspaces has no effect: no layer of the model has mscffn"]
-
-
-def test_poolings_that_pool_nothing_are_told(parse, caplog):
-    from fairseq_plugins.models import plan
-
-    words = "--time-pooling max --feature-pooling linear --feature-window 1"
-    plan.plan_model(parse("--arch", "transformer_ftc", *words.split()).args)
-    said = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
-    assert said == [
-        "--feature-pooling has no effect: no layer of the model has --feature-window above 1"
-    ]
-
-
-@pytest.mark.parametrize("arch", sorted(PRESETS))
+@pytest.mark.parametrize("arch", PRESETS)
 def test_presets_set_no_idle_option(parse, caplog, monkeypatch, arch):
     from fairseq_plugins.models import plan
 
