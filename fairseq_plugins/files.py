@@ -1,4 +1,4 @@
-"""Text files: UTF-8, lines that end with a line feed only, written atomically."""
+"""Text and JSON files: UTF-8, lines that end with a line feed only, written atomically."""
 
 import codecs
 import contextlib
@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import io
 import itertools
+import json
 import os
 import re
 import stat
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 
 AnyPath = str | Path
 T = TypeVar("T")
@@ -492,3 +493,38 @@ def _side_by_side(
                 f"{count_lines(target):,}: they must be aligned by line"
             )
         yield pair
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # deep nesting
+        return None
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any]:
+    """The value of an option that is a JSON object; empty for an empty text.
+
+    Raises:
+        ConfigurationError: the text is not a JSON object.
+    """
+    try:
+        parsed = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ConfigurationError(
+            f"{flag(option)} '{text}' is not a JSON object: write it as '{{\"name\": value}}'"
+        )
+    return parsed
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically; several machines may write it at once.
+
+    Paths that are not UTF-8 come back from `read_json` as they were.
+    """
+    with written_whole(path, errors="backslashreplace") as file:  # which JSON reads as "\\udcff"
+        json.dump(value, file, indent=1, ensure_ascii=False)
+        file.write("\n")

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import digest, read_json
 from fairseq_plugins.text.processing import LengthLimit, Processing, Processor
 from fairseq_plugins.text.subwords import KINDS
 

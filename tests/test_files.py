@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_plugins import files, json_files
+from fairseq_plugins import files
 from fairseq_plugins.data.readers import numbered_lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
@@ -128,7 +128,7 @@ def draw(path):
 WRITERS = {
     "lines": lambda path: files.write_lines(path, ["new"]),
     "bytes": lambda path: files.write_bytes(path, b"new"),
-    "JSON": lambda path: json_files.write_json(path, "new"),
+    "JSON": lambda path: files.write_json(path, "new"),
     "a checkpoint": lambda path: averages.save({"model": torch.ones(3)}, path),
     "a plot": draw,
 }
@@ -249,3 +249,18 @@ def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path):
         with files.alone_in(folder, "training"):
             pass
     assert mine.read_text() == "mine"
+
+
+def test_json_is_written_atomically(tmp_path):
+    path = tmp_path / "a.json"
+    assert files.read_json(path) is None
+    files.write_json(path, {"a": 1})
+    assert files.read_json(path) == {"a": 1} and path.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(TypeError):
+        files.write_json(path, {"a": object()})
+    assert files.read_json(path) == {"a": 1}
+    path_of_data = os.fsdecode(b"d\xfcta")  # not UTF-8
+    files.write_json(path, {"data": path_of_data})
+    assert files.read_json(path) == {"data": path_of_data}
+    path.write_text("{")
+    assert files.read_json(path) is None

@@ -17,7 +17,7 @@ from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
-from fairseq_plugins.json_files import json_object
+from fairseq_plugins.files import json_object
 from fairseq_plugins.search.options import check as check_values
 from fairseq_plugins.search.options import check_names
 

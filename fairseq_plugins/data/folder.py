@@ -12,8 +12,15 @@ from typing import IO, Any
 
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.files import PART, digest, flush_to_disk, lock, open_to_append
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import (
+    PART,
+    digest,
+    flush_to_disk,
+    lock,
+    open_to_append,
+    read_json,
+    write_json,
+)
 from fairseq_plugins.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
 
 LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours

@@ -18,8 +18,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import checkpoint_of
 from fairseq_plugins.evaluate.request import EvaluationRequest, choose
-from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_lines
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
 from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES

@@ -26,8 +26,7 @@ from fairseq_plugins.evaluate.request import (
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.test_sets import TestSet
 from fairseq_plugins.evaluate.translation import Translations
-from fairseq_plugins.files import alone_in, check_no_link, digest
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import alone_in, check_no_link, digest, read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,

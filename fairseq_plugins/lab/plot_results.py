@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.arguments import add_path
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.benchmarks import plots
 from fairseq_plugins.lab.reproduction.plots import draw_sizes
 from fairseq_plugins.lab.reproduction.tables import table_of

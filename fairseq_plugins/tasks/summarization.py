@@ -24,7 +24,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.data.lengths import describe_cut
-from fairseq_plugins.json_files import json_object
+from fairseq_plugins.files import json_object
 from fairseq_plugins.option_fields import option
 from fairseq_plugins.scoring.rouge import (
     METRICS,

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.files import alone_in
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import alone_in, read_json, write_json
 
 # stored with the settings: how processes share the batch; the precision, which may have been chosen
 # automatically; and whether a GPU records the steps

@@ -30,7 +30,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import test_set_of
 from fairseq_plugins.evaluate.request import parse_generation
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import read_json, write_json
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import planning, recipes, settings
 from fairseq_plugins.train.first_data import FIRST_DATA

@@ -12,7 +12,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_plugins import json_files
+from fairseq_plugins import files
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
 from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
@@ -306,7 +306,7 @@ def test_checkpoints_are_on_the_disk_before_they_are_renamed(tmp_path, done):
 
 
 def test_settings_of_recipes_are_on_the_disk_before_they_are_renamed(tmp_path, done):
-    json_files.write_json(tmp_path / "settings.json", {"lr": 1})
+    files.write_json(tmp_path / "settings.json", {"lr": 1})
     (first, part), (second, renamed) = done
     assert (first, second, part) == ("write out", "rename", renamed)
-    assert json_files.read_json(tmp_path / "settings.json") == {"lr": 1}
+    assert files.read_json(tmp_path / "settings.json") == {"lr": 1}

@@ -105,7 +105,7 @@ def test_workers_end_with_a_killed_run():
     code = (
         "import os, sys, time\n"
         "sys.argv = ['-m']\n"  # which leaves fairseq out
-        "from fairseq_plugins import workers\n"
+        "from fairseq_plugins.system import workers\n"
         "def slow(line):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
         "    time.sleep(1800)\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import add_path
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import read_json
 
 from . import harness, machine, plots, prepared
 from .harness import Report, Row

@@ -15,7 +15,7 @@ import torch
 
 from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import write_json
+from fairseq_plugins.files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.train.operations import count_flops

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import read_json, write_json
 
 FOLDERS = ("DATA", "SUMMARIES", "MULTI30K")  # placeholders for prepared folders
 DEFINITION = "measurement"  # in the file of one: what it was

@@ -39,7 +39,7 @@ import torch
 
 from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import read_json
 from fairseq_plugins.system.progress import progress_bar
 
 from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads

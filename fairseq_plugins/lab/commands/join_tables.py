@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.json_files import read_json
+from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.joined import joined
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from fairseq_plugins import lab
-from fairseq_plugins.files import count_lines
-from fairseq_plugins.json_files import read_json, write_json
+from fairseq_plugins.files import count_lines, read_json, write_json
 from fairseq_plugins.lab.benchmarks import machine
 from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction import report
