@@ -50,12 +50,20 @@ def check_range(option: str, value: Any, least: float, most: float = math.inf) -
     Raises:
         ConfigurationError: the value is outside, or not a number.
     """
+    problem = range_problem(value, least, most)
+    if problem:
+        raise ConfigurationError(f"{option} {value}: {problem}")
+
+
+def range_problem(value: Any, least: float, most: float) -> str:
+    """What is wrong with a number that must be from `least` to `most`; empty if nothing is."""
     try:
         fits = least <= float(value) <= most
     except (TypeError, ValueError):
         fits = False
-    if not fits:
-        raise ConfigurationError(f"{option} {value}: must be {allowed(least, most)}")
+    if fits:
+        return ""
+    return f"must be at least {least}" if most == math.inf else f"must be from {least} to {most}"
 
 
 def check_number(
@@ -70,11 +78,6 @@ def check_number(
         whole = "whole " if kind is numbers.Integral else ""
         raise ConfigurationError(f"{flag(name)} {value!r}: must be a {whole}number")
     check_range(flag(name), value, least, most)
-
-
-def allowed(least: float, most: float) -> str:
-    """A range of numbers in words."""
-    return f"at least {least}" if most == math.inf else f"from {least} to {most}"
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

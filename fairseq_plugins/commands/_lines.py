@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins import pretrained
-from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, at_least
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     LONGEST_LINE,
@@ -23,6 +22,7 @@ from fairseq_plugins.files import (
     raw_lines,
     written_whole,
 )
+from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, at_least
 from fairseq_plugins.search.options import LARGEST_PENALTY
 from fairseq_plugins.system.progress import on_a_terminal, progress_bar
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq

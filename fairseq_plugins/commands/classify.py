@@ -13,9 +13,9 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.classifier import Classifier
 from fairseq_plugins.commands import _lines
+from fairseq_plugins.options.arguments import add_path, parser_of
 
 
 class Done(NamedTuple):

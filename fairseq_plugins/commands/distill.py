@@ -19,10 +19,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.commands._lines import add_search
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.system.workers import default_workers
 

@@ -16,9 +16,9 @@ either command to resume it.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.bidirectional import join_directions
+from fairseq_plugins.options.arguments import parser_of
 
 
 def main(argv: Sequence[str]) -> int:

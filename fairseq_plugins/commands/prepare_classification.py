@@ -19,7 +19,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.classification import (
     FIELDS,
@@ -35,6 +34,7 @@ from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.readers import SPLITS, Corpus, Inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_number, add_path, parser_of
 
 VALID_EVERY = 10
 

@@ -16,7 +16,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import cnn_dm
 from fairseq_plugins.data.folder import Preparation
@@ -24,6 +23,7 @@ from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.summarization import Documents, add_options, show, summarization_settings
 from fairseq_plugins.files import digest
+from fairseq_plugins.options.arguments import add_path, parser_of
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
@@ -22,6 +21,7 @@ from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.pipeline import parse_counts, prepare
 from fairseq_plugins.data.readers import Inputs, find_input, parse_texts
 from fairseq_plugins.data.translation import Pairs, add_subword_options, show, subword_settings
+from fairseq_plugins.options.arguments import add_path, parser_of
 from fairseq_plugins.text.processing import NFC
 
 

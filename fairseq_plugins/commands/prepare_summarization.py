@@ -33,7 +33,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
@@ -47,6 +46,7 @@ from fairseq_plugins.data.summarization import (
     summarization_settings,
 )
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_number, add_path, parser_of
 
 FIELDS = ["article", "highlights"]
 SENTENCES = 3  # of a summary for pre-training

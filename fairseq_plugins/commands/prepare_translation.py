@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.folder import Preparation
@@ -35,6 +34,7 @@ from fairseq_plugins.data.translation import (
     subword_settings,
 )
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_flag, add_number, add_path, parser_of
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import NFC, TOKENIZERS
 

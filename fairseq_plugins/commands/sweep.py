@@ -22,10 +22,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, at_least, parser_of
 from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
+from fairseq_plugins.options.arguments import (
+    add_count,
+    add_flag,
+    add_number,
+    add_path,
+    at_least,
+    parser_of,
+)
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.train import precision, recipes
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import fairseq_plugins
-from fairseq_plugins.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.commands import run, split
 from fairseq_plugins.errors import flag
+from fairseq_plugins.options.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.train import precision, recipes
 from fairseq_plugins.train.log import tell
 from fairseq_plugins.train.request import TrainingRequest

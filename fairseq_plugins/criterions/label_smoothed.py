@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.copy_attention import copies_of
 from fairseq_plugins.modules.packed import take_rows
-from fairseq_plugins.option_fields import checked_options
+from fairseq_plugins.options.fields import checked_options
 
 from .chunked import Objective, chunked_loss, plain_loss
 

@@ -16,7 +16,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .chunked import Objective
 from .label_smoothed import LabelSmoothedCrossEntropyFused, find_projection, unwrap

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces
 from fairseq_plugins.data.folder import WORK, Preparation
@@ -18,6 +17,7 @@ from fairseq_plugins.data.pipeline import LEFT_OUT, Task, prepare
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
+from fairseq_plugins.options.arguments import add_flag, add_number
 from fairseq_plugins.system.workers import add_workers_option
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (

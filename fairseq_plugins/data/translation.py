@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_number
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.readers import RAW, Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_pairs
+from fairseq_plugins.options.arguments import add_number
 from fairseq_plugins.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.system.workers import add_workers_option, map_lines
 from fairseq_plugins.text.languages import main_script

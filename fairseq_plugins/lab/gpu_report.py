@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins import commands
-from fairseq_plugins.arguments import at_least
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import alone_in, read_json, write_json, written_whole
 from fairseq_plugins.lab.benchmarks import prepared
 from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.lab.markdown import table_head, table_line
+from fairseq_plugins.options.arguments import at_least
 from fairseq_plugins.train.supervise import end_with_the_parent
 
 ROOT = Path(__file__).resolve().parents[2]

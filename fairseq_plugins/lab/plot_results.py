@@ -14,11 +14,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_path
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.benchmarks import plots
 from fairseq_plugins.lab.reproduction.plots import draw_sizes
 from fairseq_plugins.lab.reproduction.tables import table_of
+from fairseq_plugins.options.arguments import add_path
 
 RESULTS = Path(__file__).resolve().parents[2] / "examples" / "translation" / "results"
 FEW_PAIRS = "iwslt14_few_pairs_*_seed1*.json"

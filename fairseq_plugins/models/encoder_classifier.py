@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.dropout import use_fast_dropout
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.sentence_pooling import ClassificationHead
-from fairseq_plugins.option_fields import checked_options, option, options_of
+from fairseq_plugins.options.fields import checked_options, option, options_of
 
 from .efficient_transformer import EfficientTransformerModel, Encoder
 from .options import (

@@ -23,7 +23,7 @@ from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.modules.copy_attention import CopyOptions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
-from fairseq_plugins.option_fields import option, options_of
+from fairseq_plugins.options.fields import option, options_of
 
 from .checks import parse_layers_to_keep, parse_numbers
 

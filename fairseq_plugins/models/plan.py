@@ -12,7 +12,7 @@ from fairseq_plugins.modules.decoder_layer import find_extensions
 from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
 from fairseq_plugins.modules.registry import Choice
 from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
-from fairseq_plugins.option_fields import checked_options
+from fairseq_plugins.options.fields import checked_options
 
 from .checks import check_fairseq_options, parse_layers_to_keep
 from .options import (

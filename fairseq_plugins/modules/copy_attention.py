@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .packed import take_rows
 

@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import nn
 
 from fairseq_plugins.errors import check_choice
-from fairseq_plugins.option_fields import checked_options, options_of
+from fairseq_plugins.options.fields import checked_options, options_of
 
 Registered = TypeVar("Registered", bound=type[nn.Module])
 

@@ -17,7 +17,7 @@ from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, resampled
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.workers import default_workers, map_lines
 from fairseq_plugins.text.languages import main_script, words
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences

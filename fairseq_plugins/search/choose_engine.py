@@ -6,8 +6,8 @@ from typing import Any
 
 import fairseq_plugins
 from fairseq_plugins import pretrained
-from fairseq_plugins.arguments import MOST
 from fairseq_plugins.errors import ConfigurationError, check_number
+from fairseq_plugins.options.arguments import MOST
 from fairseq_plugins.search.engine import ClassEngine, Engine, Place
 from fairseq_plugins.search.options import Options
 

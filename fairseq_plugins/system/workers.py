@@ -16,9 +16,9 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.arguments import add_count
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, in_groups, read_lines
+from fairseq_plugins.options.arguments import add_count
 from fairseq_plugins.system.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.

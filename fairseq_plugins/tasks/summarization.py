@@ -25,7 +25,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.data.lengths import describe_cut
 from fairseq_plugins.files import json_object
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 from fairseq_plugins.scoring.rouge import (
     METRICS,
     lost_words,

@@ -20,7 +20,7 @@ from omegaconf import II
 from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 
 @dataclass

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fairseq_plugins.arguments import add_number
+from fairseq_plugins.options.arguments import add_number
 
 from . import harness, plots
 from .harness import Report, Row

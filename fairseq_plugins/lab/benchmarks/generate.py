@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 
-from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.options.arguments import add_flag, add_number
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.options import Options

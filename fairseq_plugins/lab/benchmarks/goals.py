@@ -12,9 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
+from fairseq_plugins.options.arguments import add_path
 
 from . import harness, machine, plots, prepared
 from .harness import Report, Row

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
+from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.train.operations import count_flops
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_plugins.arguments import Parser, add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.feed_forward import (
     MSCFFN,
@@ -21,6 +20,7 @@ from fairseq_plugins.modules.projections import project_together
 from fairseq_plugins.modules.residual import add_and_normalise
 from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
 from fairseq_plugins.modules.token_mixers.fastformer import attend_additively
+from fairseq_plugins.options.arguments import Parser, add_number
 
 
 class FusedAttention(nn.Module):

@@ -37,9 +37,9 @@ from typing import Any
 
 import torch
 
-from fairseq_plugins.arguments import add_number
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
+from fairseq_plugins.options.arguments import add_number
 from fairseq_plugins.system.progress import progress_bar
 
 from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads

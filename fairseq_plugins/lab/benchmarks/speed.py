@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_flag, add_path
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json, write_json
+from fairseq_plugins.options.arguments import add_flag, add_path
 from fairseq_plugins.system import cpu
 
 from . import generate, harness, machine, plots, prepared

@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_plugins.arguments import add_flag, add_number
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_flag, add_number
 
 from . import contenders, harness, machine, plots
 from .harness import Report, Row

@@ -14,11 +14,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.lab.benchmarks import FILES
+from fairseq_plugins.options.arguments import parser_of
 from fairseq_plugins.system.quiet import at_least
 
 

@@ -9,10 +9,10 @@ result has a dash, and no mean.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.joined import joined
+from fairseq_plugins.options.arguments import parser_of
 
 
 def main(argv: Sequence[str]) -> int:

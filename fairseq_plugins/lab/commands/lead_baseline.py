@@ -13,11 +13,11 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.lab.lead import TextRank, draw, lead, oracle, read_archives
+from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -12,8 +12,8 @@ images. A file that exists is not replaced.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_flag, add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, shapes
+from fairseq_plugins.options.arguments import add_flag, add_number, parser_of
 
 NAME = "made-up-binary.tar.gz"
 

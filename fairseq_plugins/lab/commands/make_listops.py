@@ -12,10 +12,10 @@ same arguments give the same bytes with every Python. Files that exist are not r
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.errors import check_range
 from fairseq_plugins.lab import listops
 from fairseq_plugins.lab.corpora import add_seed, check_new, sizes_of
+from fairseq_plugins.options.arguments import add_number, parser_of
 
 
 def main(argv: Sequence[str]) -> int:

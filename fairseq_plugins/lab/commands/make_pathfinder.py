@@ -11,8 +11,8 @@ arguments give the same pictures. A folder that has some is not changed.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, pathfinder
+from fairseq_plugins.options.arguments import add_number, parser_of
 
 
 def main(argv: Sequence[str]) -> int:

@@ -11,8 +11,8 @@ same bytes. Files that exist are not replaced.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.lab.corpora import add_seed, check_new, retrieval, sizes_of
+from fairseq_plugins.options.arguments import add_number, parser_of
 
 
 def main(argv: Sequence[str]) -> int:

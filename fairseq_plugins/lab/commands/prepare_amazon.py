@@ -12,7 +12,6 @@ Until all is done, DIR is named DIR.part, and a rerun starts anew.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.classification import (
     add_options,
@@ -22,6 +21,7 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import amazon
+from fairseq_plugins.options.arguments import parser_of
 
 
 def main(argv: Sequence[str]) -> int:

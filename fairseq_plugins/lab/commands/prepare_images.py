@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import cifar10, grey_levels
+from fairseq_plugins.options.arguments import parser_of
 
 
 def main(argv: Sequence[str]) -> int:

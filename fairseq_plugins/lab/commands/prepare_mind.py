@@ -21,7 +21,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, add_path, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.classification import (
     add_options,
@@ -31,6 +30,7 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import mind
+from fairseq_plugins.options.arguments import add_number, add_path, parser_of
 from fairseq_plugins.system.workers import add_workers_option
 
 NO_BODIES = (

@@ -12,12 +12,12 @@ Until all is done, DIR is named DIR.part, and a rerun starts anew.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import add_number, parser_of
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import retrieval
+from fairseq_plugins.options.arguments import add_number, parser_of
 from fairseq_plugins.system.workers import add_workers_option
 
 

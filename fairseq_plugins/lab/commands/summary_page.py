@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.arguments import parser_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.lab.summary_page import section
+from fairseq_plugins.options.arguments import parser_of
 from fairseq_plugins.search.text import Summary
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.arguments import add_number
 from fairseq_plugins.data.classification import Labelled
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.pipeline import prepare
@@ -26,6 +25,7 @@ from fairseq_plugins.data.readers import (
 )
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_number
 
 
 class Row(NamedTuple):

@@ -16,7 +16,7 @@ from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.modules import kernels
 from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .chunked_products import ChunkedProducts
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward

@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.masking import Mask
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .feed_forward import FeedForward, FeedForwardSpec, register_feed_forward
 from .standard import StandardFeedForward

@@ -14,7 +14,7 @@ from fairseq_plugins.modules.captured import is_captured
 from fairseq_plugins.modules.dropout import probability
 from fairseq_plugins.modules.masking import Mask, at_least_float32, hide
 from fairseq_plugins.modules.packed import Layout
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .additive_attention import WeightedSums, weighted_sums, weights_of
 from .token_mixer import MixerSpec, TokenMixer, register_token_mixer

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.modules.masking import Mask, at_least_float32
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .multi_head import MultiHeadMixer
 from .token_mixer import MixerSpec, register_token_mixer

@@ -7,7 +7,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from fairseq_plugins.modules.masking import Mask, hide
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .multi_head import Float32Mixer
 from .token_mixer import MixerSpec, register_token_mixer

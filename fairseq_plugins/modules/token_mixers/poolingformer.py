@@ -8,7 +8,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.masking import Mask
-from fairseq_plugins.option_fields import option
+from fairseq_plugins.options.fields import option
 
 from .multi_head import MultiHeadMixer, masked_softmax, real_lengths
 from .token_mixer import MixerSpec, register_token_mixer

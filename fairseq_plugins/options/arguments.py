@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fairseq_plugins.errors import ConfigurationError, allowed
+from fairseq_plugins.errors import ConfigurationError, range_problem
 
 MOST = 1024  # the limit of processes, threads or machines: a larger number is a slip
 
@@ -106,10 +106,11 @@ def at_least(
         except ValueError:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text}: must be a {whole}number") from None
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"{text}: must be {allowed(least, most)}")
-        if number == math.inf:
-            raise argparse.ArgumentTypeError(f"{text}: must be finite")
+        problem = range_problem(number, least, most)
+        if not problem and number == math.inf:
+            problem = "must be finite"
+        if problem:
+            raise argparse.ArgumentTypeError(f"{text}: {problem}")
         return number
 
     return convert

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairseq_plugins.arguments import add_count, add_number, parser_of
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import add_count, add_number, parser_of
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Options with defaults, choices and ranges: of command lines, and as fields of dataclasses."""
