@@ -3,7 +3,7 @@
 Importing the package applies the workarounds for newer torch and Python (`compat`), registers
 architectures, criterions, scorers and tasks, and makes generation fast (`search.torch_backend`).
 It prints nothing and changes nothing in the program that imports it (see
-`importing.unchanged_host`).
+`compat.importing.unchanged_host`).
 `python -m fairseq_plugins` skips all this until a command needs it.
 Without fairseq, `Translator`, `Summarizer` and `Classifier` take exported models.
 """
@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_plugins.compat.importing import unchanged_host, watch_imports
 from fairseq_plugins.errors import ConfigurationError, show_errors_in_one_line
-from fairseq_plugins.importing import unchanged_host, watch_imports
 from fairseq_plugins.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
 PATCHES = (
     "criterions.expert_balance",
     "search.torch_backend",
-    "facts_for_compat",
+    "tasks.facts_for_compat",
     "tasks.bleu_of_valid",
     "train.kernel_choice",
     "graphs.recorded_step",

@@ -4,40 +4,40 @@ Each is a function whose docstring says what fails. "fairseq" is fairseq-fixed 0
 branch of 2023/24. A workaround that is not needed changes nothing. `apply()` runs them all. The
 package's `__init__` calls it when fairseq imports the user-dir, before the command line is parsed:
 in time for training, validation, generation, `from_pretrained` and the processes they start.
-Importing this module changes nothing.
+Importing this module imports and changes nothing, because `importing` must come before fairseq.
 """
-
-from fairseq_plugins.compat import (
-    batches,
-    best_score,
-    checkpoints,
-    command_line,
-    cudnn_attention,
-    data_files,
-    data_loaders,
-    deprecated_calls,
-    distributed,
-    ema,
-    generation,
-    intact_checkpoints,
-    literals,
-    loss_scale,
-    mismatched_models,
-    multi_tensor,
-    nan_detector,
-    numpy_names,
-    progress,
-    resuming,
-    stopping,
-    stored_options,
-    training_options,
-    uncompiled,
-    unpickling,
-)
 
 
 def apply() -> None:
     """Apply every repair. Prints nothing; a second call does nothing."""
+    from fairseq_plugins.compat import (
+        batches,
+        best_score,
+        checkpoints,
+        command_line,
+        cudnn_attention,
+        data_files,
+        data_loaders,
+        deprecated_calls,
+        distributed,
+        ema,
+        generation,
+        intact_checkpoints,
+        literals,
+        loss_scale,
+        mismatched_models,
+        multi_tensor,
+        nan_detector,
+        numpy_names,
+        progress,
+        resuming,
+        stopping,
+        stored_options,
+        training_options,
+        uncompiled,
+        unpickling,
+    )
+
     uncompiled.supply_missing_extensions()
     literals.read_literals_in_place_of_eval()
     unpickling.read_broadcasts()

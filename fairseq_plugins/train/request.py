@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.fairseq_program import words_of
+from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 
 PLUGIN = Path(__file__).resolve().parent.parent

@@ -11,10 +11,10 @@ import pytest
 from fairseq_plugins import files
 from fairseq_plugins.commands import train as command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import planning
+from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 from tests.train.conftest import BY_LOSS, gpus, plan, value
 

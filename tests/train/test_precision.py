@@ -3,8 +3,8 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.fairseq_program import words_of
 from fairseq_plugins.system import cpu
+from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 from tests.train.conftest import gpus, plan, value
 

@@ -1,13 +1,12 @@
 """Run a program of fairseq on Python 3.14, which cannot import fairseq without this package.
 
-    python -m fairseq_plugins.fairseq_program train DATA --user-dir fairseq_plugins --arch ...
+    python -m fairseq_plugins.train.fairseq_program train DATA --user-dir fairseq_plugins --arch ...
 
 is fairseq-train, and so on.
 """
 
 import argparse
 import importlib
-import logging
 import pkgutil
 import sys
 from typing import Any
@@ -38,7 +37,6 @@ def main() -> None:
         raise ConfigurationError(
             f"give a program of fairseq first, not '{given}': one of {', '.join(known)}"
         )
-    logging.getLogger().handlers.clear()  # of a message so far; the program adds its own
     # argparse checks all help texts since Python 3.14, and one of hydra's is no text
     parser: Any = argparse.ArgumentParser
     parser._check_help = lambda self, action: None

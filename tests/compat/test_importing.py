@@ -13,8 +13,9 @@ import fairseq
 import fairseq.dataclass
 import pytest
 
-from fairseq_plugins import fairseq_program, importing
+from fairseq_plugins.compat import importing
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.train import fairseq_program
 
 ROOT = Path(fairseq.__file__).parent
 
@@ -154,13 +155,10 @@ def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
     monkeypatch.undo()
     assert importlib.import_module(module) is fairseq_program
     monkeypatch.setattr(sys, "argv", ["", program, "-h"])
-    before = logging.NullHandler()  # with it, fairseq's basicConfig would set no format
-    monkeypatch.setattr(logging.getLogger(), "handlers", [before])
     with pytest.raises(SystemExit) as ended:
         fairseq_program.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
-    assert before not in logging.getLogger().handlers
 
 
 @pytest.mark.parametrize("given", ["eval-lm", "eval_lm", "fairseq-eval-lm"])
