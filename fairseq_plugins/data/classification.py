@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Bytes, Encoder, Pieces, Symbols, Words, build_dictionary
-from fairseq_plugins.data.pipeline import LEFT_OUT, Task
+from fairseq_plugins.data.pipeline import Task
 from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError, flag
@@ -48,10 +48,13 @@ class Labelled(Task):
         notes: more lines for the report.
     """
 
+    units = "texts"
+    longest = ("--max-positions must not be less, unless --shorten-method truncate truncates",)
+
     def __init__(self, settings: dict[str, Any], splits: Sequence[str], notes: Iterable[str] = ()):
         super().__init__(settings, splits)
         self.subword = "sentencepiece" if settings["units"] == "subwords" else None
-        self.notes = list(notes)
+        self.more_notes = list(notes)
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
         blank = is_blank(example.source) or is_blank(example.target)
@@ -89,39 +92,17 @@ class Labelled(Task):
     def check(self, folder: Path) -> dict[str, Any]:
         return {"labels": count_labels({s: folder / RAW / f"{s}.target" for s in self.splits})}
 
-    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
-        units = self.settings["units"]
-        texts = {split: results["sides"][f"{split}.source"] for split in self.splits}
-        rows = [["split", "texts", units, "longest", "cut off", f"{units} not kept"]]
-        for split, side in texts.items():
-            count, tokens = results["examples"][split], side["tokens"] - side["separators"]
-            share = 100 * side["lost"] / max(1, tokens + side["lost"])
-            figures = f"{count:,}", f"{tokens / count:.1f}", f"{side['longest']:,}"
-            rows.append([split, *figures, f"{side['truncated']:,}"])
-            rows[-1].append(f"{side['lost']:,} ({share:.1f} %)")
-        longest = 1 + max(side["longest"] for side in texts.values())
-        lines = [
-            *report.table(rows),
-            "",
-            f"{units.capitalize()} are means over texts, after the cut.",
-            f"With its end symbol the longest text takes {longest:,} positions: --max-positions "
-            "must not be less, unless --shorten-method truncate cuts.",
-            f"{results['types']['source']:,} entries in the dictionary of {units}.",
-            *report.learnt_on(results),
-            *report.unknown_tokens(texts, units),
-            "",
-        ]
+    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
         labels = results["labels"]
         names = list(labels["train"])
         rows = [["label", *labels]]
         for name in names[:LABELS_SHOWN]:
             rows.append([name, *(f"{counts.get(name, 0):,}" for counts in labels.values())])
-        lines += report.table(rows)
+        lines = report.table(rows)
         if len(names) > LABELS_SHOWN:
             more = len(names) - LABELS_SHOWN
             lines.append(f"... and {more:,} more labels: label/dict.txt has all")
-        lines += ["", *report.left_out(results["left_out"], "texts", LEFT_OUT)]
-        return [*lines, *report.form_of_text(self.settings), *self.notes]
+        return [*lines, "", *self.more_notes]
 
 
 def _texts_of_pair(text: str) -> list[str]:

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
 from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
+from fairseq_plugins.data.report import LEFT_OUT
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
 from fairseq_plugins.system.workers import map_lines
@@ -26,7 +27,6 @@ from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.subwords import KINDS, step_of_lines
 
 TOKENS = f"{WORK}/tokens"
-LEFT_OUT = "left_out.txt"
 
 
 class Task:
@@ -41,6 +41,7 @@ class Task:
         complete: whether nothing may be left out of valid and test.
         valid_every: every n-th example of train goes to valid; None if valid is given.
         names: whether the names of examples are written.
+        longest: what the report says of the longest text of each side; it has only these sides.
     """
 
     units = "documents"
@@ -48,6 +49,10 @@ class Task:
     texts = RAW
     subword: str | None = "sentencepiece"
     complete, names = False, True
+    longest: tuple[str, ...] = (
+        "--max-source-positions must not be less, unless --truncate-source truncates",
+        "--max-target-positions must not be less",
+    )
     valid_every: int | None = None
 
     def __init__(self, settings: dict[str, Any], splits: Sequence[str]):
@@ -86,32 +91,9 @@ class Task:
         """What to do if this many examples of train were read, and so many left out; or empty."""
         return ""
 
-    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
-        """The lines of the report."""
-        raise NotImplementedError
-
-
-class Side(NamedTuple):
-    """What one side of a split has, in the results of a preparation.
-
-    Attributes:
-        words: what spaces separate.
-        tokens: what the model reads, with separators of parts and without the end symbols.
-        longest: the most tokens of a text.
-        empty: texts without tokens.
-        unknown: tokens that the dictionary lacks.
-        truncated, lost: truncated texts, and the tokens that they lost.
-        separators: how many separate parts of texts.
-    """
-
-    words: int
-    tokens: int
-    longest: int
-    empty: int
-    unknown: int
-    truncated: int
-    lost: int
-    separators: int
+    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        """More lines for the report; it may add results."""
+        return []
 
 
 def prepare(
@@ -161,17 +143,18 @@ def prepare(
         encoder, sizes = encoders[side], found.sizes
         binary = folder / task.files(split, side)[0]
         unknown = write(found, encoder.numbers.symbols, dictionaries[side], binary)
-        results["sides"][f"{split}.{side}"] = Side(
-            results["words"][f"{split}.{side}"],
-            int(sizes.sum()),
-            int(sizes.max()),
-            int((sizes == 0).sum()),
-            unknown,
-            found.truncated,
-            found.lost,
-            int(found.counts[encoder.separator : encoder.separator + 1].sum()),
-        )._asdict()
-    report.write(folder, task.report(folder, results, workers))
+        results["sides"][f"{split}.{side}"] = {
+            "words": results["words"][f"{split}.{side}"],
+            "tokens": int(sizes.sum()),  # with separators of parts, without end symbols
+            "longest": int(sizes.max()),
+            "empty": int((sizes == 0).sum()),
+            "unknown": unknown,
+            "truncated": found.truncated,
+            "lost": found.lost,
+            "separators": int(found.counts[encoder.separator : encoder.separator + 1].sum()),
+        }
+    notes = task.notes(folder, results, workers)
+    report.write(folder, report.lines_of(task, results, task.longest, notes))
     preparation.finish(results)
 
 

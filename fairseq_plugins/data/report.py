@@ -9,6 +9,7 @@ from typing import IO, Any
 from fairseq_plugins.files import written_whole
 
 NAME = "report.txt"
+LEFT_OUT = "left_out.txt"
 NAMES_SHOWN = 10
 LONGEST_PROBLEM = 300  # characters
 
@@ -35,6 +36,52 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def lines_of(
+    task: Any, results: dict[str, Any], options: Sequence[str], notes: Iterable[str]
+) -> list[str]:
+    """The lines of the report of a folder that the pipeline has made.
+
+    Args:
+        task: the kind of data.
+        results: what the pipeline has counted.
+        options: for each side to report, the option of training that limits its length.
+        notes: more lines.
+    """
+    settings, types = task.settings, results["types"]
+    sides = dict(zip(task.sides, options))
+    measured = {f"{split}.{side}": results["sides"][f"{split}.{side}"]
+                for split in task.splits for side in sides}  # fmt: skip
+    always = ("words", "tokens", "longest", "empty")
+    columns = [
+        *always,
+        *(name for name in ("truncated", "lost", "separators")
+          if any(side[name] for side in measured.values())),
+    ]  # fmt: skip
+    rows = [["", task.units, *(f"{side} {column}" for column in columns for side in sides)]]
+    for split, count in results["examples"].items():
+        sizes = [measured[f"{split}.{side}"][column] for column in columns for side in sides]
+        rows.append([split, *(f"{size:,}" for size in (count, *sizes))])
+    lines = [
+        *(*table(rows), ""),
+        "Words are separated by spaces in the text that is segmented; tokens are what a model",
+        "reads, without end symbols; lost are the tokens of truncated texts.",
+    ]
+    for side, option in sides.items():
+        longest = 1 + max(measured[f"{split}.{side}"]["longest"] for split in task.splits)
+        lines.append(
+            f"With its end symbol, the longest {side} takes {longest:,} positions, so {option}"
+        )
+    lines += ["", f"{results['read']:,} {task.units} of train were read"]
+    lines += [*left_out(results["left_out"], task.units, LEFT_OUT), ""]
+    if "subwords" in results:
+        asked = f"of {settings['vocab_size']:,} asked for"
+        origin = "of another folder (--like)" if "like" in settings else asked
+        lines += [f"Subwords: {results['subwords']} {origin}", *learnt_on(results)]
+    lines += ["Dictionary: " + ", ".join(f"{side} {types[side]:,} types" for side in sides)]
+    lines[-1] += ", in one for both sides" * settings.get("joined_dictionary", False)
+    return [*lines, *unknown_tokens(measured, "tokens"), *form_of_text(settings), "", *notes]
 
 
 def unknown_tokens(sides: dict[str, dict[str, int]], units: str) -> list[str]:

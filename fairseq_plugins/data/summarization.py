@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces
 from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.pipeline import LEFT_OUT, Task, prepare
+from fairseq_plugins.data.pipeline import Task, prepare
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
@@ -80,47 +80,6 @@ class Documents(Task):
             Encoder(pieces, lowercase, most=most),
             Encoder(pieces, lowercase, separate_sentences, BOUNDARY),
         )
-
-    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
-        settings, sides, limit = self.settings, results["sides"], self.settings["max_source"]
-        rows = [["split", "documents", "source pieces", "longest", "target pieces", "longest"]]
-        rows[0].append("summary sentences")
-        cut_off = [] if limit is not None else ["No source was cut off."]
-        for split, count in results["examples"].items():
-            rows.append([split, f"{count:,}"])
-            for side in SIDES:
-                of_side = sides[f"{split}.{side}"]
-                rows[-1] += [f"{of_side['tokens'] / count:.1f}", f"{of_side['longest']:,}"]
-            rows[-1].append(f"{1 + of_side['separators'] / count:.2f}")
-            source = sides[f"{split}.source"]
-            share = 100 * source["lost"] / (source["lost"] + source["tokens"])
-            if limit is not None:
-                cut_off.append(
-                    f"{split}: {source['truncated']:,} of {count:,} sources were cut off to take "
-                    f"{limit:,} positions, {source['lost']:,} pieces in all ({share:.1f} %)"
-                )
-        lines = [*report.table(rows), "", "Pieces and sentences are means over documents."]
-        for side in SIDES:
-            longest = 1 + max(sides[f"{split}.{side}"]["longest"] for split in self.splits)
-            lines.append(
-                f"With its end symbol the longest {side} takes {longest:,} positions: "
-                f"--max-{side}-positions, 1024 by default, must not be less"
-                + (", unless --truncate-source cuts." if side == "source" else ".")
-            )
-        types = results["types"]
-        return [
-            *(*lines, "", *cut_off, ""),
-            *report.left_out(results["left_out"], "documents", LEFT_OUT),
-            "",
-            f"{results['subwords']}; dictionary types: {types['source']:,} source, "
-            f"{types['target']:,} target"
-            + " (one dictionary)"
-            * self.settings["joined_dictionary"],
-            *report.learnt_on(results),
-            *report.unknown_tokens(sides, "pieces"),
-            f"Between the sentences of a summary stands {BOUNDARY}",
-            *report.form_of_text(settings),
-        ]
 
 
 def summary_of(sentences: Iterable[str]) -> str:

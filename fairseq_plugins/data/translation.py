@@ -68,12 +68,24 @@ class Pairs(Task):
     def advice(self, read: int, reasons: dict[str, int]) -> str:
         return Limits.advice(self.settings, read, reasons)
 
-    def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
         results["in_train"] = also_in_train(folder / TOKENS, self.splits, self.sides)
         how = (results["examples"]["valid"], workers)
         results["changed"] = {side: self._changed(folder, side, *how) for side in self.sides}
-        lines = [" to ".join(self.sides), "", *self._sizes(results), ""]
-        lines += [*self._cleaning(results), "", *self._vocabulary(results), ""]
+        lines = list(filter(None, [self.advice(results["read"], results["left_out"])]))
+        if self.valid_every:
+            lines += [
+                f"valid is one in {self.valid_every} of the pairs kept, which train does not get"
+            ]
+        also = [
+            f"{split} {same:,} of {results['examples'][split]:,}"
+            for split, same in results["in_train"].items()
+            if same
+        ]
+        if also:
+            lines += ["The same pairs stand in train too: " + ", ".join(also)]
+        if not self.settings["joined_dictionary"]:
+            lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
         return [*lines, *self._given_back(results)]
 
     def _changed(self, folder: Path, language: str, total: int, workers: int) -> dict[str, Any]:
@@ -101,63 +113,8 @@ class Pairs(Task):
                 changed += [(line, found)] if count <= CHANGED_SHOWN else []
         return {"lines": count, "shown": changed}
 
-    def _sizes(self, results: dict[str, Any]) -> list[str]:
-        columns = {"words": "words", "subwords": "tokens", "longest": "longest", "empty": "empty"}
-        rows = [["", "pairs", *(f"{lang} {what}" for what in columns for lang in self.sides)]]
-        for split, pairs in results["examples"].items():
-            of_sides = [results["sides"][f"{split}.{side}"] for side in self.sides]
-            sizes = [pairs, *(side[what] for what in columns.values() for side in of_sides)]
-            rows.append([split, *(f"{size:,}" for size in sizes)])
-        moses = self.processing.tokenizer == "moses"
-        words = "Moses tokens" if moses else "what spaces separate"
-        about = (
-            f"Words are {words}; longest is in subwords; empty sides are kept in valid and test."
-        )
-        return [*report.table(rows), "", about]
-
-    def _cleaning(self, results: dict[str, Any]) -> list[str]:
-        read, dropped = results["read"], sum(results["left_out"].values())
-        lines = [
-            f"Training text: {read:,} pairs read, {read - dropped:,} kept, {dropped:,} left out"
-            + ":" * (dropped > 0)
-        ]
-        reasons = sorted(results["left_out"].items(), key=lambda item: -item[1])
-        lines += [f"  {number:>9,}  {reason}" for reason, number in reasons]
-        lines += filter(None, [self.advice(read, results["left_out"])])
-        if self.valid_every:
-            lines += [
-                f"valid is one in {self.valid_every} of the pairs kept, which train does not get"
-            ]
-        also = [
-            f"{split} {same:,} of {results['examples'][split]:,}"
-            for split, same in results["in_train"].items()
-            if same
-        ]
-        if also:
-            lines += ["The same pairs stand in train too: " + ", ".join(also)]
-        return lines
-
-    def _vocabulary(self, results: dict[str, Any]) -> list[str]:
-        settings, types = self.settings, results["types"]
-        origin = f"of {settings['vocab_size']:,} asked for, on both sides together"
-        if "like" in settings:
-            origin = "of another folder (--like)"
-        lines = [f"Subwords: {results['subwords']} {origin}"]
-        lines += report.learnt_on(results)
-        if settings["joined_dictionary"]:
-            lines += [f"Vocabulary: {types[self.sides[0]]:,} types for both sides"]
-        else:
-            lines += ["Vocabulary: " + ", ".join(f"{side} {types[side]:,} types" for side in types)]
-            lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
-        for split in results["examples"]:
-            unknown = {s: results["sides"][f"{split}.{s}"]["unknown"] for s in self.sides}
-            if any(unknown.values()):
-                told = ", ".join(f"{language} {count:,}" for language, count in unknown.items())
-                lines += [f"Unknown subwords in {split}: {told}"]
-        return lines
-
     def _given_back(self, results: dict[str, Any]) -> list[str]:
-        lines, pairs = report.form_of_text(self.settings), results["examples"]["valid"]
+        lines, pairs = list[str](), results["examples"]["valid"]
         for language, found in results["changed"].items():
             count = found["lines"]
             what = f"{count:,} of {pairs:,} lines back changed" if count else "every line back"

@@ -17,7 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 from fairseq_plugins.data import report, summarization, translation
 from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.pipeline import LEFT_OUT, prepare
+from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.readers import RAW, TOO_LONG, Corpus, Example
 from fairseq_plugins.distill.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teacher, Texts, read
 from fairseq_plugins.errors import ConfigurationError
@@ -318,12 +318,12 @@ class _Distillation:
                 found[at].tag = tag
                 return found
 
-            def report(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
-                return outer._report(results, comparisons)
+            def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+                return outer._notes(results, comparisons)
 
         return Distilled(settings, splits)
 
-    def _report(self, results: dict[str, Any], comparisons: dict[str, Comparison]) -> list[str]:
+    def _notes(self, results: dict[str, Any], comparisons: dict[str, Comparison]) -> list[str]:
         source, target = self.teacher.direction
         reverse, kept = self.reverse.names if self.reverse else [], results["kept"]
         head = ["", "lines", "BLEU", "teacher's words", "reference's words", *PROBLEMS]
@@ -355,7 +355,6 @@ class _Distillation:
                 f"kept; BLEU of these {bleu_from(train.kept):.2f}; lines by the rank of their "
                 "text: " + ", ".join(f"{rank}: {count:,}" for rank, count in ranks)
             ]
-        lines += report.left_out(results["left_out"], "lines", LEFT_OUT)
         lines += [f"Back-translated sources begin with {self.tag}"] if self.tag else []
         lines += [f"{KEPT} has for each pair its origin, its line there and the teacher's rank"]
         return [*lines, "valid and test are the original ones"]

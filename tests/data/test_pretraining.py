@@ -159,21 +159,3 @@ def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, t
     )
     assert one["decoder.copying.gate.weight"].any()
     assert all(torch.equal(one[name], other[name]) for name in one if "_float_" not in name)
-
-
-@pytest.mark.parametrize("words, message", [
-    (["--pretrain", "lead", "--pretrain-sentences", "0"], "--pretrain-sentences 0: must be from 1"),
-    (["--pretrain", "lead", "--like", "nowhere"], "nowhere/preparation.json cannot be used"),
-    (["--pretrain", "lead", "--lowercase", "--like", "{}/data"],
-     "--lowercase: --like .*data was prepared without it: remove it"),
-    (["--vocab-size", "32000", "--like", "{}/data"], "--vocab-size 32000: --like .*data has 48"),
-    (["--vocab-size", "50", "--like", "{}/data"], "--vocab-size 50: --like .*data has"),
-    (["--sentencepiece-documents", "9", "--like", "{}/data"], "-documents 9: --like"),
-    (["--pretrain-sentences", "2"], "--pretrain-sentences 2 needs --pretrain: add it"),
-    (["--pretrain", "lead", "--fields", "text", "title"], "--fields text title is for tables and"),
-])  # fmt: skip
-def test_mistakes_are_told_in_one_line(folders, tmp_path, words, message):
-    inputs = ["--train", folders / "alone_train", "--valid", folders / "alone_valid"]
-    with pytest.raises(ConfigurationError, match=message) as error:
-        run(tmp_path / "data", *inputs, *SMALL, *(word.format(folders) for word in words))
-    assert "\n" not in str(error.value)

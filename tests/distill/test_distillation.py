@@ -152,7 +152,7 @@ def test_the_report_counts_as_by_hand(kept, run, whole, capsys):
         score = bleu.corpus_score(found, [references])
         words = [sum(len(bleu.tokenizer(x).split()) for x in side) for side in (found, references)]
         numbers = [len(found), f"{score.score:.2f}", *words, 0, 0, 0]
-        (row,) = [line.split() for line in report if re.match(rf"{split} +\d", line)]
+        *_, row = [line.split() for line in report if re.match(rf"{split} +\d", line)]
         assert row[1:] == [str(number) for number in numbers]
     before = content(whole)
     capsys.readouterr()
@@ -291,7 +291,7 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
     assert not any(tag in line for line in binarised(new, "train", "en"))
     report = (new / "report.txt").read_text("utf-8")
     assert "Train has 52 pairs" in report and f"begin with {tag}" in report
-    assert "4 lines were left out; left_out.txt" in report and "3  empty side" in report
+    assert "4 pairs were left out; left_out.txt" in report and "3  empty side" in report
     assert "1  more than 175 words" in report
     with pytest.raises(
         ConfigurationError, match="was prepared with other settings .tag was .madeup"

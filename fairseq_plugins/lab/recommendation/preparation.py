@@ -18,9 +18,16 @@ from typing import Any
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import binarise_words
 from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.pipeline import LEFT_OUT
 from fairseq_plugins.data.readers import SPLITS
-from fairseq_plugins.data.report import LeftOut, form_of_text, left_out, show, table, unknown_tokens
+from fairseq_plugins.data.report import (
+    LEFT_OUT,
+    LeftOut,
+    form_of_text,
+    left_out,
+    show,
+    table,
+    unknown_tokens,
+)
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows

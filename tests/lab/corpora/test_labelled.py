@@ -186,7 +186,7 @@ def test_pairs_are_bytes_with_an_end_between(tmp_path):
     assert "takes 22 positions" in report and "Unknown" not in report
     assert "3 texts were left out" in report and "1  the label is neither 0 nor 1" in report
     row = next(line.split() for line in report.splitlines() if line.startswith("train"))
-    assert row[1] == row[4] == "30"  # all are cut
+    assert row[1] == row[6] == "30"  # all are truncated
     with pytest.raises(ConfigurationError, match="was made from pairs of texts"):
         load_cut(folder)
 
