@@ -28,7 +28,7 @@ SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a progra
 __all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
 # modules that change fairseq, each with its `install`
 PATCHES = (
-    "criterions.expert_balance",
+    "losses.expert_balance",
     "search.torch_backend",
     "tasks.facts_for_compat",
     "tasks.bleu_of_valid",
@@ -56,7 +56,7 @@ def register(needed_by: str = "this") -> None:
         )
     with unchanged_host():
         importlib.import_module("fairseq_plugins.compat").apply()  # before fairseq is used
-        for part in ("criterions", "models", "scoring", "tasks"):
+        for part in ("losses", "models", "scoring", "tasks"):
             importlib.import_module(f"fairseq_plugins.{part}")
         for part in PATCHES:
             importlib.import_module(f"fairseq_plugins.{part}").install()

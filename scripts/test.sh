@@ -5,7 +5,7 @@ set -euo pipefail
 unset CDPATH # cd would print the folder
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # for the edit loop
-quick=(tests/contract tests/modules tests/criterions tests/search/torch_backend -m "not slow")
+quick=(tests/contract tests/layers tests/losses tests/search/torch_backend -m "not slow")
 
 case ${1:-} in
     -h | --help)

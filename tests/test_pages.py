@@ -121,5 +121,5 @@ def code(text):
 def test_the_mixer_that_contributors_read_is_the_whole_file():
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n([^`]*@register_token_mixer\(\"linear\"\)[^`]*)```", page)
-    file = ROOT / "fairseq_plugins" / "modules" / "token_mixers" / "linear_attention.py"
+    file = ROOT / "fairseq_plugins" / "layers" / "token_mixers" / "linear_attention.py"
     assert code(shown) == code(file.read_text("utf-8"))

@@ -3,7 +3,7 @@
 A recorded GPU step (`graphs/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. Therefore the layout is computed here, on the host, in the data loader's
 worker that collates the batch. Sentences of padding follow the real ones, up to a number of rows
-that other batches share. `modules/packed.py` computes on this layout.
+that other batches share. `layers/packed.py` computes on this layout.
 """
 
 from collections.abc import Callable, Sequence

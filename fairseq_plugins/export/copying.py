@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from fairseq_plugins.modules.copy_attention import CopyAttention
+from fairseq_plugins.layers.copying import CopyAttention
 from fairseq_plugins.search.onnx_backend.folder import ATTENTION, GATE, UNKNOWN
 
 from .graph import TYPES, Graph

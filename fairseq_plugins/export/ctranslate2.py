@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.feed_forward import StandardFeedForward
-from fairseq_plugins.modules.token_mixers import SoftmaxAttention
+from fairseq_plugins.layers.feed_forwards import StandardFeedForward
+from fairseq_plugins.layers.token_mixers import SoftmaxAttention
 
 from . import architecture
 

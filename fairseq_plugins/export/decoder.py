@@ -14,7 +14,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.feed_forward import MSCFFN, StandardFeedForward, SwitchFeedForward
+from fairseq_plugins.layers.feed_forwards import MSCFFN, StandardFeedForward, SwitchFeedForward
 
 from .candidates import add_logits, add_search, grouping
 from .copying import add_copying, add_known

@@ -12,7 +12,7 @@ import torch
 from onnx import helper
 from torch import nn
 
-from fairseq_plugins.modules.feed_forward import MSCFFN, SwitchFeedForward
+from fairseq_plugins.layers.feed_forwards import MSCFFN, SwitchFeedForward
 
 from .architecture import bias_of
 from .copying import COPYING_WEIGHTS

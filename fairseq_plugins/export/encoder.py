@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.compression import pool_padding_mask, upsample
-from fairseq_plugins.modules.encoder_layer import run_encoder_layer
-from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForward, SwitchFeedForward
-from fairseq_plugins.modules.token_mixers import (
+from fairseq_plugins.layers.compression import pool_padding_mask, upsample
+from fairseq_plugins.layers.encoder_layer import run_encoder_layer
+from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForward, SwitchFeedForward
+from fairseq_plugins.layers.token_mixers import (
     Fastformer,
     Linformer,
     MultiHeadMixer,

@@ -27,21 +27,21 @@ from fairseq.utils import has_parameters, move_to_cpu
 from torch import Tensor
 
 from fairseq_plugins.compat.patch import after_parsing, around
-from fairseq_plugins.criterions import (
-    LabelSmoothedCrossEntropyFused,
-    LabelSmoothedCrossEntropyRDrop,
-    LabelSmoothedCrossEntropySimCut,
-)
-from fairseq_plugins.criterions.label_smoothed import find_projection
 from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, Spec, pack
 from fairseq_plugins.errors import ConfigurationError, first_cause
 from fairseq_plugins.graphs.cuda_graph import recorder_for
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
+from fairseq_plugins.layers import kernels
+from fairseq_plugins.layers.packed import largest_flash_head
+from fairseq_plugins.layers.token_mixers import TokenMixer
+from fairseq_plugins.losses import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+)
+from fairseq_plugins.losses.label_smoothed import find_projection
 from fairseq_plugins.models import packed
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
-from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.packed import largest_flash_head
-from fairseq_plugins.modules.token_mixers import TokenMixer
 
 logger = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
-from fairseq_plugins.modules.decoder_layer import (
+from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
+from fairseq_plugins.layers.decoder_layer import (
     DecoderLayer,
     embed,
     has_standard_layers,
     run_decoder_layer,
 )
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.packed import (
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.packed import (
     Layout,
     layout_of,
     packed_attention,

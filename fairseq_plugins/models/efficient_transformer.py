@@ -22,8 +22,8 @@ from fairseq.models.transformer.transformer_config import (
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.dropout import use_fast_dropout
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
+from fairseq_plugins.layers.dropout import use_fast_dropout
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
 
 from .checks import check_dictionaries
 from .decoder import Decoder

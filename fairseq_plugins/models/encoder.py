@@ -9,7 +9,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.compression import (
+from fairseq_plugins.layers.compression import (
     FeaturePooling,
     TimePooling,
     align_to_start,
@@ -17,9 +17,9 @@ from fairseq_plugins.modules.compression import (
     restore_alignment,
     upsample,
 )
-from fairseq_plugins.modules.encoder_layer import EncoderLayer, run_encoder_layer
-from fairseq_plugins.modules.layer_drop import BlockLayerDropModuleList
-from fairseq_plugins.modules.packed import Layout, Windows, packed_attention
+from fairseq_plugins.layers.encoder_layer import EncoderLayer, run_encoder_layer
+from fairseq_plugins.layers.layer_drop import BlockLayerDropModuleList
+from fairseq_plugins.layers.packed import Layout, Windows, packed_attention
 
 from .plan import ModelPlan
 

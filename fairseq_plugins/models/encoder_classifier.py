@@ -13,9 +13,9 @@ from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.dropout import use_fast_dropout
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.sentence_pooling import ClassificationHead
+from fairseq_plugins.layers.dropout import use_fast_dropout
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.sentence_pooling import ClassificationHead
 from fairseq_plugins.options.fields import checked_options, option, options_of
 
 from .efficient_transformer import EfficientTransformerModel, Encoder

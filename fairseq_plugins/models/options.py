@@ -19,10 +19,10 @@ from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.modules.compression import FEATURE_POOLINGS, TIME_POOLINGS
-from fairseq_plugins.modules.copy_attention import CopyOptions
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.compression import FEATURE_POOLINGS, TIME_POOLINGS
+from fairseq_plugins.layers.copying import CopyOptions
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.options.fields import option, options_of
 
 from .checks import parse_layers_to_keep, parse_numbers

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_plugins.data.packed_batches import Shape, parts
-from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers
-from fairseq_plugins.modules.encoder_layer import EncoderLayer
-from fairseq_plugins.modules.packed import Layout
+from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers
+from fairseq_plugins.layers.encoder_layer import EncoderLayer
+from fairseq_plugins.layers.packed import Layout
 
 from .decoder import Decoder, decode_packed
 from .encoder import Encoder, encode_packed

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 from fairseq_plugins.errors import ConfigurationError, flag, nearest
-from fairseq_plugins.modules.copy_attention import CopySpec
-from fairseq_plugins.modules.decoder_layer import find_extensions
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
-from fairseq_plugins.modules.registry import Choice
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
+from fairseq_plugins.layers.copying import CopySpec
+from fairseq_plugins.layers.decoder_layer import find_extensions
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS, FeedForwardSpec
+from fairseq_plugins.layers.registry import Choice
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS, MixerSpec
 from fairseq_plugins.options.fields import checked_options
 
 from .checks import check_fairseq_options, parse_layers_to_keep

@@ -12,8 +12,8 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.residual import kernel_of
+from fairseq_plugins.layers import kernels
+from fairseq_plugins.layers.residual import kernel_of
 
 ENTRY = "triton_kernels"  # in checkpoints
 WRONG = ""  # in place of the name of a kernel: the problem ends the training

@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_plugins.modules import kernels
+from fairseq_plugins.layers import kernels
 
 EXAMPLES = 8  # of the validation set, whose operations are counted
 

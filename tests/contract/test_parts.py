@@ -20,10 +20,10 @@ from fairseq.dataclass import FairseqDataclass
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_plugins.errors import flag
-from fairseq_plugins.modules import feed_forward, token_mixers
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, FeedForwardSpec
-from fairseq_plugins.modules.registry import Registry
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS, MixerSpec
+from fairseq_plugins.layers import feed_forwards, token_mixers
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS, FeedForwardSpec
+from fairseq_plugins.layers.registry import Registry
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS, MixerSpec
 from fairseq_plugins.search.torch_backend.int8 import quantize
 from tests.batches import (
     SIDES,
@@ -84,7 +84,7 @@ def test_a_part_without_a_reference_fails():
         check_references(registry, {})
 
 
-@pytest.mark.parametrize("package", [token_mixers, feed_forward])
+@pytest.mark.parametrize("package", [token_mixers, feed_forwards])
 def test_every_file_of_parts_is_imported(package):
     imports, found = Path(package.__file__).read_text(encoding="utf-8"), 0
     for path in Path(package.__file__).parent.glob("*.py"):

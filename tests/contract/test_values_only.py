@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_plugins.modules.masking import Mask
-from fairseq_plugins.modules.registry import NoOptions
-from fairseq_plugins.modules.token_mixers.multi_head import MultiHeadMixer, real_lengths
+from fairseq_plugins.layers.masking import Mask
+from fairseq_plugins.layers.registry import NoOptions
+from fairseq_plugins.layers.token_mixers.multi_head import MultiHeadMixer, real_lengths
 from tests.batches import SIDES
 from tests.contract import test_parts as contract
 from tests.contract.references import MIXERS, Reference, multi_head

@@ -16,8 +16,8 @@ from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.export.prepared import prepared_pairs
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS, StandardFeedForward
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS, StandardFeedForward
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import DECODER, ENCODER, Export

@@ -21,18 +21,18 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from torch.nn import functional
 
-from fairseq_plugins.criterions import (
-    LabelSmoothedCrossEntropyFused,
-    LabelSmoothedCrossEntropyRDrop,
-    LabelSmoothedCrossEntropySimCut,
-)
 from fairseq_plugins.data.packed_batches import LARGE, Collate, PackedBatch, Spec, pack, plan
 from fairseq_plugins.graphs import flat_optimizer, recorded_step
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.graphs.recorded_step import RecordedStep
-from fairseq_plugins.modules.dropout import FastDropout
-from fairseq_plugins.modules.packed import Layout, largest_flash_head, packed_attention
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.dropout import FastDropout
+from fairseq_plugins.layers.packed import Layout, largest_flash_head, packed_attention
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.losses import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+)
 from tests.batches import assert_close
 from tests.tape import HostWaits, Tape
 from tests.test_tape import InBackward
@@ -383,7 +383,7 @@ def test_what_a_gpu_lacks_is_named(build, make_trainer, monkeypatch, capability,
 
 def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
     """Its operator is not public, and another version may take other arguments."""
-    monkeypatch.setattr("fairseq_plugins.modules.packed.has_flash", lambda query: True)
+    monkeypatch.setattr("fairseq_plugins.layers.packed.has_flash", lambda query: True)
     monkeypatch.delattr(Layout, "to_padded")
     attention = MultiheadAttention(32, 2, dropout=0.1).to("meta").bfloat16()
     layouts = [Layout(torch.empty(4, dtype=torch.int64, device="meta"), n, 16) for n in (40, 24)]

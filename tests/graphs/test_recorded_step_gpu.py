@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_plugins.criterions import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs.cuda_graph import CudaGraph
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.graphs.recorded_step import RecordedStep
-from fairseq_plugins.modules.dropout import FastDropout
-from fairseq_plugins.modules.packed import Layout, has_flash, packed_attention
+from fairseq_plugins.layers.dropout import FastDropout
+from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
+from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from tests.batches import assert_close
 from tests.graphs.test_recorded_step import ARCHITECTURES, PAD, TASK, Inner
 

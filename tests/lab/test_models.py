@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_plugins import lab
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close, randomize
 from tests.labelled import TINY
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 
 HUGE = 10**20
 INTEGERS = (-3, 0, 1, 2, 3, 4, 5, 8, 12, 16, 24, 30, 36, HUGE)

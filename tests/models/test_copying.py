@@ -11,17 +11,17 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
 )
 
-from fairseq_plugins.criterions import (
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.export import exporter
+from fairseq_plugins.lab.benchmarks import peak_memory, workloads
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     chunked,
 )
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.export import exporter
-from fairseq_plugins.lab.benchmarks import peak_memory, workloads
 from fairseq_plugins.models import decoder
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close
 from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from tests.batches import assert_close, half
 from tests.models.test_encoder import CHOICES, build_combination, encode, encoder_leaves
 

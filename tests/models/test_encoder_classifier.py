@@ -10,14 +10,14 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.models.encoder_classifier import (
     MODEL_NAME,
     SENTENCE_POOLINGS,
     ClassificationHead,
     EncoderClassifierModel,
 )
-from fairseq_plugins.modules.feed_forward import FEED_FORWARDS
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
 from tests.batches import (
     SIDES,
     assert_close,

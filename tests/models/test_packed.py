@@ -6,12 +6,12 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
-from fairseq_plugins.criterions import (
+from fairseq_plugins.data.packed_batches import Spec, pack
+from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.models.packed import PackedModel, find_obstacle
 from tests.batches import assert_close
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers.dropout import FastDropout
+from fairseq_plugins.layers.token_mixers import softmax_attention
 from fairseq_plugins.models import decoder
-from fairseq_plugins.modules.dropout import FastDropout
-from fairseq_plugins.modules.token_mixers import softmax_attention
 from tests.batches import assert_close
 
 BASE = "--encoder-blocks 1,1 --decoder-layers 2 --training-path fast".split()

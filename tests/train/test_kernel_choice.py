@@ -10,10 +10,10 @@ import torch.distributed as dist
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules import kernels
-from fairseq_plugins.modules.encoder_layer import EncoderLayer
-from fairseq_plugins.modules.feed_forward import MSCFFN, FeedForwardSpec, MSCFFNOptions
-from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec
+from fairseq_plugins.layers import kernels
+from fairseq_plugins.layers.encoder_layer import EncoderLayer
+from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
+from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
 from fairseq_plugins.train import kernel_choice
 
 BOTH = ["additive_attention", "products"]

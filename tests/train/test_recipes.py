@@ -17,7 +17,7 @@ from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.train import recipes, settings
 from tests.conftest import ROOT
 

@@ -5,7 +5,7 @@
 
 The sizes in use are the first of each kernel. Work is forward and backward at the sizes of the
 speed goals, or only forward for kernels of forward. What does not compile or has no
-room is named. To use other sizes, change `BLOCKS` in `modules/kernels/`.
+room is named. To use other sizes, change `BLOCKS` in `layers/kernels/`.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def _changed(change: Change, work: Callable[[], Any], _: Any) -> None:
 
 def _products(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     """MSCFFN 768/3072 with 12 subspaces. Blocks: tokens, width, warps, stages."""
-    from fairseq_plugins.modules.kernels import products
+    from fairseq_plugins.layers.kernels import products
 
     tokens, dim, size, width = 4096 // part, 768, 64, 384
     if part > 64:
@@ -122,7 +122,7 @@ def _products(kernel: str, device: torch.device, dtype: torch.dtype, part: int) 
 
 def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     """128 sentences of 2,048 positions with 1,024 features, 16 heads."""
-    from fairseq_plugins.modules.kernels import additive_attention
+    from fairseq_plugins.layers.kernels import additive_attention
 
     dim = 1024 if part <= 64 else 64
     leaves = [torch.randn(2048 // part, max(1, 128 // part), dim), torch.randn(16, dim)]
@@ -150,7 +150,7 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
 
 def _residual(device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     """4,096 positions of 512 features, with dropout. Blocks: numbers of a tile."""
-    from fairseq_plugins.modules.kernels import draws, residual
+    from fairseq_plugins.layers.kernels import draws, residual
 
     shapes = [(4096 // part, 512)] * 2 + [(512,)] * 2
     leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]

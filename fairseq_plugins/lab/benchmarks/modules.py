@@ -10,16 +10,16 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.feed_forward import (
+from fairseq_plugins.layers.fastformer import attend_additively
+from fairseq_plugins.layers.feed_forwards import (
     MSCFFN,
     FeedForwardSpec,
     MSCFFNOptions,
     StandardFeedForward,
 )
-from fairseq_plugins.modules.projections import project_together
-from fairseq_plugins.modules.residual import add_and_normalise
-from fairseq_plugins.modules.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
-from fairseq_plugins.modules.token_mixers.fastformer import attend_additively
+from fairseq_plugins.layers.projections import project_together
+from fairseq_plugins.layers.residual import add_and_normalise
+from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
 from fairseq_plugins.options.arguments import Parser, add_number
 
 

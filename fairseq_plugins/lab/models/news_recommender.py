@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from fairseq.models import register_model, register_model_architecture
 from torch import Tensor
 
+from fairseq_plugins.layers.dropout import use_fast_dropout
+from fairseq_plugins.layers.sentence_pooling import SentencePooling
 from fairseq_plugins.models.encoder import Encoder
 from fairseq_plugins.models.encoder_classifier import (
     EncoderClassifierModel,
@@ -14,8 +16,6 @@ from fairseq_plugins.models.encoder_classifier import (
     plan_encoder,
 )
 from fairseq_plugins.models.options import to_namespace
-from fairseq_plugins.modules.dropout import use_fast_dropout
-from fairseq_plugins.modules.sentence_pooling import SentencePooling
 
 
 @register_model("news_recommender")

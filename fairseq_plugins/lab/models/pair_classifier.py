@@ -7,11 +7,11 @@ from fairseq.models import register_model, register_model_architecture
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers.sentence_pooling import ClassificationHead
 from fairseq_plugins.models.encoder_classifier import (
     EncoderClassifierModel,
     fill_classifier_defaults,
 )
-from fairseq_plugins.modules.sentence_pooling import ClassificationHead
 
 HIDDEN = 4  # the head's first hidden layer has this many times the encoder's features
 

@@ -7,7 +7,7 @@ import torch
 from fairseq.data.data_utils import collate_tokens
 from torch import Tensor
 
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
+from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
 
 from .unknown import NUMBERS, to_known
 

@@ -7,8 +7,8 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.modules.copy_attention import CopyAttention, find_before, find_word_positions
-from fairseq_plugins.modules.decoder_layer import embed, has_standard_layers, run_decoder_layer
+from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
+from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers, run_decoder_layer
 
 from .unknown import to_known
 

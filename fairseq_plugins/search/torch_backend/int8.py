@@ -13,7 +13,7 @@ from torch.ao.quantization import (
 )
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.token_mixers import TokenMixer
+from fairseq_plugins.layers.token_mixers import TokenMixer
 
 ENGINES_WITH_SCALES_PER_OUTPUT = ("x86", "fbgemm", "onednn")
 

@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_plugins.lab.benchmarks import blocks
 from tests.lab.benchmarks.running import measure
-from tests.modules.test_kernels import DEVICE, needs_triton
+from tests.layers.test_kernels import DEVICE, needs_triton
 
 
 @needs_triton

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_plugins.lab.benchmarks import harness, machine
-from fairseq_plugins.modules import kernels
+from fairseq_plugins.layers import kernels
 
 
 def test_works_take_turns_and_begin_in_turn():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.modules.token_mixers import Fastformer
+from fairseq_plugins.layers.token_mixers import Fastformer
 from fairseq_plugins.search.torch_backend.int8 import ENGINES_WITH_SCALES_PER_OUTPUT, quantize
 
 WIDE = "--encoder-embed-dim 48 --decoder-embed-dim 48 --decoder-layers 2".split()

@@ -1,0 +1,312 @@
+"""The feed-forward networks against the equations."""
+
+import copy
+
+import pytest
+import torch
+
+from fairseq_plugins.layers import chunked_products, mscffn
+from fairseq_plugins.layers.feed_forwards import (
+    MSCFFN,
+    FeedForwardSpec,
+    MSCFFNOptions,
+    StandardFeedForward,
+)
+from tests.batches import (
+    assert_close,
+    assert_same_function,
+    leaves_of,
+    make_sentences,
+    randomize,
+    run_or_skip,
+)
+from tests.contract import references
+from tests.reference import feed_forward as truth
+
+SIZES = [  # dimension, subspaces, expansion
+    (12, 2, 1),
+    (12, 6, 3),
+    (12, 12, 2),
+    (30, 10, 6),
+    (36, 12, 6),
+    (40, 4, 5),
+]
+
+
+BOTH_FORMS = pytest.mark.parametrize("chunked", [False, True])
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Chunks of a few tokens, and a shorter last one, at the sizes of these tests."""
+    monkeypatch.setattr(chunked_products, "CHUNK_NUMBERS", 45)
+
+
+def make_mscffn(dim, subspaces=None, expansion=6, dropout=0.0):
+    options = MSCFFNOptions(subspaces=subspaces, expansion=expansion)
+    return MSCFFN(FeedForwardSpec(dim, 4 * dim, dropout=dropout), options)
+
+
+def true_mscffn(ffn, x):
+    return references.mscffn_rows(ffn, {"subspaces": ffn.subspaces}, x)
+
+
+@pytest.mark.parametrize("length", [1, 7])
+@pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
+def test_mscffn_in_several_chunks_equals_the_reference(dim, subspaces, expansion, length):
+    ffn = randomize(make_mscffn(dim, subspaces, expansion))
+    ffn.chunked = True
+    x = make_sentences([length, length, length], dim)
+    assert_same_function(
+        lambda: list(ffn(torch.stack(x, dim=1)).unbind(1)),
+        lambda: [true_mscffn(ffn, sentence) for sentence in x],
+        leaves_of(ffn, x=x),
+    )
+
+
+@pytest.mark.parametrize("dim, subspaces, expansion", SIZES)
+def test_mscffn_has_the_size_of_the_paper(dim, subspaces, expansion):
+    ffn = make_mscffn(dim, subspaces, expansion)
+    weights = [p for name, p in ffn.named_parameters() if "weight" in name]
+    # 1.5 d^2 + 1.5 (m / n) d^2
+    assert 2 * subspaces * sum(w.numel() for w in weights) == 3 * dim**2 * (subspaces + expansion)
+
+
+def test_mscffn_begins_as_linear_layers_do():
+    ffn = MSCFFN(FeedForwardSpec(96, 0), MSCFFNOptions(subspaces=12, expansion=6))
+    for kind, inputs in (("expand", 8), ("contract", 48)):
+        largest = max(getattr(ffn, f"{kind}_{of}").abs().max().item() for of in ("weight", "bias"))
+        assert largest == pytest.approx(inputs**-0.5, rel=0.01)
+
+
+def test_mscffn_defaults_are_those_of_the_paper():
+    ffn = make_mscffn(48)
+    assert (ffn.subspaces, ffn.expansion) == (12, 6)
+
+
+@BOTH_FORMS
+def test_mscffn_accepts_any_layout(chunked):
+    ffn = randomize(make_mscffn(12, 4, 3))
+    ffn.chunked = chunked
+    x = torch.randn(5, 7, 12, dtype=torch.float64)
+    expected = ffn(x)
+    transposed = x.transpose(0, 1)
+    assert_close(ffn(transposed), expected.transpose(0, 1))
+    assert_close(ffn(x[2, 3]), expected[2, 3])
+    assert_close(ffn(x.unsqueeze(0)), expected.unsqueeze(0))
+    assert ffn(x[:0]).shape == x[:0].shape
+
+
+@BOTH_FORMS
+def test_mscffn_positions_are_independent(chunked):
+    """1e9 or NaN at one position stays there: padding cannot reach a real token."""
+    ffn = randomize(make_mscffn(12, 4, 3))
+    ffn.chunked = chunked
+    x = torch.randn(6, 2, 12, dtype=torch.float64)
+    clean = ffn(x)
+    for poison in (1e9, float("nan")):
+        poisoned = x.clone()
+        poisoned[2, 1] = poison
+        out = ffn(poisoned)
+        out[2, 1] = clean[2, 1]
+        assert_close(out, clean)
+
+
+@BOTH_FORMS
+def test_mscffn_dropout_acts_on_the_products(chunked):
+    """With every product C_j dropped, the output is the same constant whatever the input."""
+    torch.manual_seed(1)
+    for p in (0.999999, 1.0):
+        ffn = randomize(make_mscffn(12, 4, 3, dropout=p)).train()
+        ffn.chunked = chunked
+        out = ffn(torch.randn(5, 2, 12, dtype=torch.float64))
+        constant = torch.cat(list(ffn.contract_bias.squeeze(1)))
+        assert_close(out, (ffn.out_proj.weight @ constant + ffn.out_proj.bias).expand(5, 2, 12))
+        assert ffn.eval()(torch.randn(5, 2, 12).double()).std() > 0.01
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_both_forms_of_mscffn_drop_the_same(training):
+    """One seed, one result, values and all gradients; also where dropout stays on in inference."""
+    ffn = randomize(make_mscffn(12, 4, 3, dropout=0.4)).train(training)
+    ffn.dropout_module.apply_during_inference = True
+    x = make_sentences([7, 7], 12)
+
+    def outputs(chunked):
+        torch.manual_seed(3)
+        ffn.chunked = chunked
+        return list(ffn(torch.stack(x, dim=1)).unbind(1))
+
+    assert_same_function(lambda: outputs(True), lambda: outputs(False), leaves_of(ffn, x=x))
+    dropped = outputs(True)
+    ffn.eval()
+    ffn.dropout_module.apply_during_inference = False
+    assert not torch.allclose(dropped[0], outputs(True)[0])
+
+
+def test_chunks_are_added_up_in_float32(monkeypatch):
+    """Each of one token, or a single one: bfloat16 would lose what is small beside the sum."""
+    ffn, x = make_mscffn(24).bfloat16(), (torch.randn(600, 24) + 1).bfloat16()
+    ffn.chunked = True
+    gradients = []
+    for numbers in (1, 2**30):
+        monkeypatch.setattr(chunked_products, "CHUNK_NUMBERS", numbers)
+        out = run_or_skip(lambda: ffn(x).sum())
+        gradients.append(torch.autograd.grad(out, list(ffn.parameters())))
+    for found, expected in zip(*gradients):
+        assert (found - expected).abs().max() <= 0.01 * expected.abs().max()
+
+
+@BOTH_FORMS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mscffn_in_reduced_precision_is_as_good_as_the_plain_one(dtype, chunked):
+    """max |fast - exact| <= 2 max |plain - exact|, output and every gradient."""
+    torch.manual_seed(0)
+    ffn = make_mscffn(96).to(dtype)
+    with torch.no_grad():  # no gate so near zero that rounding opens or closes it
+        ffn.expand_bias.copy_(2 * ffn.expand_bias.sign())
+    ffn.chunked = chunked
+    exact_ffn = copy.deepcopy(ffn).double()
+    x = torch.randn(64, 2, 96).to(dtype)
+
+    def compute(run, model, x):
+        x = x.clone().requires_grad_()
+        out = run(model, x)
+        leaves = [x] + list(model.parameters())
+        return [out.detach()] + list(torch.autograd.grad(out, leaves, x.detach()))
+
+    def slowly(model, x):
+        return torch.stack([true_mscffn(model, s) for s in x.unbind(1)], dim=1)
+
+    fast = run_or_skip(lambda: compute(lambda model, x: model(x), ffn, x))
+    plain = compute(slowly, ffn, x)
+    exact = compute(lambda model, x: model(x), exact_ffn, x.double())
+    for found, slow, true in zip(fast, plain, exact):
+        assert found.dtype == dtype
+        assert (found - true).abs().max() <= 2 * (slow - true).abs().max()
+
+
+@BOTH_FORMS
+def test_mscffn_under_autocast(chunked):
+    """Parameters stay float32 and get float32 gradients; products are in bfloat16."""
+    torch.manual_seed(0)
+    ffn = make_mscffn(24, 4, 3)
+    ffn.chunked = chunked
+    x = torch.randn(9, 24)
+    exact = ffn(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = ffn(x)
+    assert out.dtype == torch.bfloat16
+    assert (out - exact).abs().max() < 0.05 * exact.abs().max()
+    out.float().pow(2).sum().backward()
+    fast = [p.grad.clone() for p in ffn.parameters()]
+    ffn.zero_grad()
+    exact.pow(2).sum().backward()
+    for found, parameter in zip(fast, ffn.parameters()):
+        assert found.dtype == torch.float32
+        assert (found - parameter.grad).abs().max() < 0.05 * parameter.grad.abs().max()
+
+
+def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
+    ffn = make_mscffn(12, 4, 3)
+    calls = []
+    for name in ("_products", "_products_by_chunks"):
+        original = getattr(ffn, name)
+        monkeypatch.setattr(
+            ffn, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
+        )
+    for tokens in (mscffn.CHUNK_FROM - 1, mscffn.CHUNK_FROM):
+        ffn(torch.randn(tokens, 1, 12))
+    assert calls == ["_products", "_products_by_chunks"]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("dim, inner_dim, subspaces", [(96, 384, 12), (64, 128, 8)])
+def test_chunked_mscffn_keeps_less_for_backward(dim, inner_dim, subspaces, dropout):
+    """Less than the standard network of the paper's sizes, and of the sizes of IWSLT'14."""
+
+    def kept(network):
+        storages = {}
+
+        def note(tensor):
+            storages[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        x = torch.randn(300, dim)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            out = network.train()(x)
+        parameters = {parameter.data_ptr() for parameter in network.parameters()}
+        del out
+        return sum(size for pointer, size in storages.items() if pointer not in parameters)
+
+    standard = StandardFeedForward(FeedForwardSpec(dim, inner_dim, dropout=dropout))
+    ffn = make_mscffn(dim, subspaces, dropout=dropout)
+    ffn.chunked = True
+    assert kept(ffn) <= kept(standard)
+
+
+def test_chunked_mscffn_with_frozen_parameters():
+    ffn = randomize(make_mscffn(12, 4, 3))
+    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
+    everything = torch.autograd.grad(ffn(x).sum(), [x, ffn.expand_weight])
+    ffn.chunked = True
+    ffn.expand_bias.requires_grad_(False)
+    ffn.contract_weight.requires_grad_(False)
+    assert_close(torch.autograd.grad(ffn(x).sum(), ffn.expand_weight)[0], everything[1])
+    ffn.requires_grad_(False)
+    assert_close(torch.autograd.grad(ffn(x).sum(), x)[0], everything[0])
+
+
+def test_chunked_mscffn_refuses_a_second_derivative():
+    ffn = randomize(make_mscffn(12, 4, 3))
+    ffn.chunked = True
+    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(ffn(x).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "dim, subspaces, nearest",
+    [
+        (512, 12, ["8", "16"]),
+        (12, 3, ["2", "4"]),
+        (12, 5, ["4", "6"]),
+        (12, 24, ["12"]),
+        (12, 0, ["2"]),
+        (12, -4, ["2"]),
+    ],
+)
+def test_mscffn_names_the_nearest_subspaces_that_work(dim, subspaces, nearest):
+    with pytest.raises(ValueError) as error:
+        make_mscffn(dim, subspaces)
+    message = str(error.value)
+    assert "\n" not in message and str(dim) in message and str(subspaces) in message
+    for number in nearest:
+        assert number in message.split("nearest", 1)[1]
+        make_mscffn(dim, int(number))  # and they do
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
+def test_standard_network_equals_the_reference(activation):
+    from fairseq import utils
+
+    ffn = randomize(StandardFeedForward(FeedForwardSpec(6, 11, activation)))
+    x = make_sentences([5, 5], 6)
+    assert_same_function(
+        lambda: list(ffn(torch.stack(x, dim=1)).unbind(1)),
+        lambda: [
+            truth.standard(
+                sentence,
+                ffn.fc1.weight,
+                ffn.fc1.bias,
+                ffn.fc2.weight,
+                ffn.fc2.bias,
+                utils.get_activation_fn(activation),
+            )
+            for sentence in x
+        ],
+        leaves_of(ffn, x=x),
+        # fairseq computes gelu in float32
+        tolerance=1e-5 if activation == "gelu" else 1e-10,
+    )

@@ -1,0 +1,626 @@
+"""The Triton kernels against plain torch: on a GPU, or in Triton's interpreter on the CPU."""
+
+import importlib
+import os
+import sys
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers import fastformer, kernels, residual
+from fairseq_plugins.layers.additive_attention import WeightedSums
+from fairseq_plugins.layers.chunked_products import ChunkedProducts
+from fairseq_plugins.layers.fastformer import FastformerOptions
+from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
+from fairseq_plugins.layers.packed import Layout
+from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
+
+pytestmark = pytest.mark.gpu
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def why_not():
+    """Why the kernels cannot run here; empty if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    # older interpreters do not go with today's NumPy
+    needed = kernels.TRITON if DEVICE == "cuda" else (3, 7)
+    if kernels.triton_version() < needed:
+        return "Triton {}.{} or newer is needed here".format(*needed)
+    return ""
+
+
+needs_triton = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+no_interpreter = pytest.mark.skipif(
+    DEVICE == "cpu", reason="Triton's interpreter multiplies no bfloat16"
+)
+interpreted = pytest.mark.skipif(
+    DEVICE == "cuda", reason="models run no kernel in float32, which may not fit a GPU"
+)
+on_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="too large for Triton's interpreter")
+EVERY_DTYPE = pytest.mark.parametrize(
+    "dtype, tolerance",
+    [
+        pytest.param(torch.float32, 1e-5, marks=interpreted),
+        (torch.float16, 1e-2),
+        pytest.param(torch.bfloat16, 5e-2, marks=no_interpreter),
+    ],
+)
+
+
+def module(name):
+    """A kernel's module. Where there is no GPU interpreted, as tests/conftest.py asks Triton to."""
+    return importlib.import_module(f"{kernels.__name__}.{name}")
+
+
+def seeds(p):
+    return module("draws").new_seeds(torch.empty(0, device=DEVICE)) if p > 0 else None
+
+
+def factors(seed, p, *shape):
+    """What dropout in a kernel multiplies by: rows of the last dimension, which it rounds up."""
+    draws = module("draws")
+    *rows, width = shape
+    if seed is None:
+        return torch.ones(shape, device=DEVICE)
+    padded = -(-width // 8) * 8 if len(rows) == 2 and width > 24 else kernels.block(width)
+    kept = draws.mask(seed, p, torch.Size(rows).numel(), padded)[:, :width]
+    return kept.reshape(shape) * draws.limit_and_scale(p)[1]
+
+
+def compare(fast, plain, leaves, others, tolerance):
+    """Values and the gradient of every leaf, relative to the largest entry above one."""
+    outputs = []
+    for function in (fast, plain):
+        given = [leaf.clone().requires_grad_() for leaf in leaves]
+        out = function(*given, *others)
+        out = out if isinstance(out, tuple) else (out,)
+        generator = torch.Generator().manual_seed(4)
+        weights = [torch.randn(o.shape, generator=generator).to(o) for o in out]
+        outputs.append(list(out) + list(torch.autograd.grad(out, given, weights)))
+    for number, (found, expected) in enumerate(zip(*outputs)):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        worst = (found.double() - expected.double()).abs().max()
+        assert worst <= tolerance * max(1.0, expected.abs().max().item()), (number, worst)
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize(
+    "tokens, size, subspaces, width, p",
+    [
+        (1, 4, 2, 8, 0.0),
+        (70, 12, 4, 36, 0.0),
+        (131, 20, 2, 40, 0.3),
+        # sizes at which the speed goals time the kernel
+        pytest.param(4096, 64, 12, 384, 0.3, marks=on_gpu),
+        pytest.param(300, 128, 2, 768, 0.0, marks=on_gpu),
+    ],
+)
+def test_products_kernel(tokens, size, subspaces, width, p, dtype, tolerance):
+    pairs, draws = subspaces // 2, module("draws")
+    shapes = [
+        (tokens, subspaces * size),
+        (subspaces, size, width),
+        (subspaces, 1, width),
+        (pairs, width, size),
+        (pairs, 1, size),
+    ]
+    leaves = [normal(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
+    # no gate so near zero that rounding opens or closes it: products have a deviation of 0.4
+    leaves[1] *= 0.4 * size**-0.5
+    leaves[2] += 3 * leaves[2].sign()
+    seed = seeds(p)
+    mask = draws.mask(seed, p, pairs * tokens, width)
+    keep = None if mask is None else mask.view(pairs, tokens, width)
+    _, scale = draws.limit_and_scale(p)
+    compare(
+        lambda *given: module("products").KernelProducts.apply(*given, p, seed),
+        lambda *given: ChunkedProducts.apply(*given, keep, scale),
+        leaves,
+        (),
+        tolerance,
+    )
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize(
+    "length, bsz, dim, heads, shared, p",
+    [
+        (1, 2, 8, 2, True, 0.0),
+        (37, 3, 24, 3, True, 0.0),
+        (21, 2, 40, 5, False, 0.3),
+        (20, 2, 130, 17, True, 0.0),
+        # as in the speed goals
+        pytest.param(2048, 2, 1024, 16, True, 0.3, marks=on_gpu),
+        pytest.param(300, 3, 512, 4, True, 0.0, marks=on_gpu),
+    ],
+)
+def test_additive_attention_kernel(
+    length, bsz, dim, heads, shared, p, dtype, tolerance, monkeypatch
+):
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 16)
+    x = normal(bsz, length, dim, dtype=dtype).transpose(0, 1)  # not contiguous
+    directions = normal(*((heads, dim) if shared else (bsz, heads, dim)), dtype=dtype, seed=1)
+    seed = seeds(p)
+    keep = factors(seed, p, length, bsz, kernels.block(heads))[:, :, :heads] if p else None
+    padding = torch.zeros(bsz, length, dtype=torch.bool, device=DEVICE)
+    padding[0, -3:] = length > 3
+    padding[-1] = True  # a sentence of padding alone
+    kernel = module("additive_attention").KernelSums.apply
+    for mask in (None, padding):
+        compare(
+            lambda *given: kernel(*given, 0.3, p, seed),
+            lambda *given: WeightedSums.apply(*given, 0.3, keep),
+            [x, directions],
+            (mask,),
+            tolerance,
+        )
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize("used", ["sum", "norm", "both"])
+@pytest.mark.parametrize(
+    "tokens, dim, p", [(1, 8, 0.0), (37, 40, 0.3), pytest.param(4096, 512, 0.1, marks=on_gpu)]
+)
+def test_residual_kernel(monkeypatch, tokens, dim, p, used, dtype, tolerance):
+    monkeypatch.setattr(module("residual"), "PROGRAMS", 2)  # each has several rows
+    leaves = [normal(tokens, 2, dim, dtype=dtype, seed=seed) for seed in (0, 1)]
+    leaves += [normal(dim, dtype=dtype, seed=seed) for seed in (2, 3)]
+    seed = seeds(p)
+    keep = factors(seed, p, 2 * tokens, kernels.block(dim))[:, :dim].view(tokens, 2, dim)
+
+    def choose(summed, norm):
+        return {"sum": summed, "norm": norm, "both": (summed, norm)}[used]
+
+    def plain(x, residual, weight, bias):
+        summed = residual + (x * keep).to(x)
+        return choose(summed, F.layer_norm(summed, (dim,), weight, bias, 1e-5))
+
+    def fast(*given):
+        return choose(*module("residual").KernelResidual.apply(*given, 1e-5, p, seed))
+
+    taken = slice(0, 2 if used == "sum" else 4)  # the sum has no gradient for LayerNorm's
+    compare(
+        lambda *given: fast(*given, *leaves[taken.stop :]),
+        lambda *given: plain(*given, *leaves[taken.stop :]),
+        leaves[taken],
+        (),
+        tolerance,
+    )
+
+
+@needs_triton
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+def test_dropout_in_kernels_has_its_probability(p):
+    """Independent of row, column and seed, and the factor belongs to what is drawn."""
+    draws = module("draws")
+    torch.manual_seed(3)
+    one, other = (draws.mask(seeds(p), p, 128, 96).double() for _ in range(2))
+    deviation = (p * (1 - p)) ** 0.5
+    for mask in (one, other):
+        assert abs(mask.mean() - (1 - p)) <= 4 * deviation / mask.numel() ** 0.5
+        for axis in (0, 1):
+            means = mask.mean(axis)
+            assert (means - (1 - p)).abs().max() <= 5 * deviation / mask.size(axis) ** 0.5
+    apart = ((one - one.mean()) * (other - other.mean())).mean()
+    neighbours = ((one[:, 1:] - one.mean()) * (one[:, :-1] - one.mean())).mean()
+    bound = 4 * deviation**2 / one.numel() ** 0.5
+    assert abs(apart) <= bound and abs(neighbours) <= bound
+    limit, scale = draws.limit_and_scale(p)
+    assert scale * limit == (draws.STEPS if p < 1 else 0)
+    torch.manual_seed(3)
+    assert torch.equal(draws.mask(seeds(p), p, 128, 96).double(), one)
+
+
+TRIALS = {
+    "products": [(24, 6, 18, 0), (24, 6, 18, 1)],
+    "residual": [(24, 0), (24, 1)],
+    "additive_attention": [(24, 3, 0), (24, 3, 1)],
+}
+LARGE_TRIALS = {
+    "products": [(768, 64, 384, 0), (768, 64, 384, 1), (512, 64, 384, 0), (1536, 128, 768, 0)],
+    "residual": [(512, 1), (768, 0), (1024, 1)],
+    "additive_attention": [(512, 8, 1), (512, 32, 0), (1024, 16, 1), (256, 16, 0)],
+}
+
+
+def trials(sizes):
+    return [(name, each) for name, many in sizes.items() for each in many]
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.bfloat16, marks=on_gpu)])
+@pytest.mark.parametrize(
+    "name, sizes",
+    [*trials(TRIALS), *(pytest.param(*each, marks=on_gpu) for each in trials(LARGE_TRIALS))],
+)
+def test_kernels_are_exact_and_pass_their_check(name, sizes, dtype, monkeypatch):
+    """At most twice the error of the plain form; the random numbers of a training stay."""
+    monkeypatch.setattr(kernels, "TOLERANCE", 1e-6)
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 8)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    with torch.no_grad():
+        assert kernels._check(name, torch.device(DEVICE), dtype, *sizes) == ""
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", TRIALS)
+@pytest.mark.parametrize("fault", ["value", "gradient", "nan", "exception"])
+def test_a_broken_kernel_is_found(monkeypatch, name, fault):
+    """In one line, and whatever it does wrong."""
+    real = module(name).trials
+
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * {"value": 1.1, "nan": float("nan")}.get(fault, 1.0)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * (0.9 if fault == "gradient" else 1.0)
+
+    def fast(trial, given):
+        if fault == "exception":
+            raise RuntimeError("first line\nout of resources")
+        out = trial.fast(*given)
+        return tuple(map(Broken.apply, out)) if isinstance(out, tuple) else Broken.apply(out)
+
+    def broken(draw, *sizes):
+        for trial in real(draw, *sizes):
+            yield trial._replace(fast=lambda *given, trial=trial: fast(trial, given))
+
+    monkeypatch.setattr(module(name), "trials", broken)
+    monkeypatch.setattr(module("additive_attention"), "LEAST", 8)
+    told = kernels._check(name, torch.device(DEVICE), torch.float16, *TRIALS[name][0])
+    assert told.startswith(name) and "\n" not in told
+    assert ("RuntimeError: out of resources" if fault == "exception" else "differs") in told
+
+
+@needs_triton
+def test_gradients_of_additive_attention_stay_exact_beside_a_large_common_vector():
+    """What x has in common at all positions cancels in the gradient of the directions."""
+    common = 3 * normal(32, seed=2)
+    x = (normal(40, 2, 32) + common).half()
+    directions = (0.3 * normal(4, 32, seed=1)).half()
+    weights = normal(2, 4, 32, seed=3)
+
+    def gradient(function, dtype, *given):
+        leaf = directions.to(dtype, copy=True).requires_grad_()
+        summary, _ = function(x.to(dtype), leaf, None, 0.3, *given)
+        summary.backward(weights.to(dtype))
+        return leaf.grad.double()
+
+    exact = gradient(WeightedSums.apply, torch.float64, None)
+    kernel = module("additive_attention").KernelSums.apply
+    plain, ours = (
+        (gradient(function, torch.float16, *given) - exact).norm() / exact.norm()
+        for function, *given in ((WeightedSums.apply, None), (kernel, 0.0, None))
+    )
+    assert ours <= 3 * plain and plain < 1e-2
+
+
+def build_residual(x):
+    norm, dropout = torch.nn.LayerNorm(x.size(-1)).to(x), FairseqDropout(0.5, "any")
+    return lambda x: residual.add_and_normalise_by_kernel(x, x, dropout, norm)[1]
+
+
+def build_products(x):
+    ffn = MSCFFN(FeedForwardSpec(64, 256, dropout=0.5), MSCFFNOptions(subspaces=4)).to(x)
+    return ffn._products_by_kernel
+
+
+def build_additive_attention(x):
+    directions = torch.ones(4, x.size(1)).to(x)
+    return lambda x: fastformer.attend_by_kernel(x.unsqueeze(1), directions, None, 0.1, 0.5)[0]
+
+
+@needs_triton
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+@pytest.mark.parametrize("build", [build_residual, build_products, build_additive_attention])
+def test_a_graph_records_kernels_and_draws_anew(build):
+    """Nothing waits for the host, and each replay drops others."""
+    x = normal(512, 64, dtype=torch.bfloat16).requires_grad_()
+    run = build(x)
+
+    def step():
+        out = run(x)
+        return out, torch.autograd.grad(out.float().pow(3).sum(), x)[0]
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = step()
+    found = []
+    for number in (1, 2, 1):
+        torch.cuda.manual_seed(number)
+        graph.replay()
+        found.append([part.clone() for part in recorded])
+    for first, second, again in zip(*found):
+        assert torch.isfinite(first).all()
+        assert torch.equal(first, again) and not torch.equal(first, second)
+
+
+OBSTACLE = kernels.obstacle.__wrapped__
+
+
+class OnGpu(torch.Tensor):
+    is_cuda = True
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process that has checked nothing yet, on a machine and a GPU that can run all kernels."""
+    monkeypatch.setattr(kernels, "_off", set())
+    monkeypatch.setattr(kernels, "_problems", {})
+    monkeypatch.setattr(kernels, "obstacle", lambda: "")
+    monkeypatch.setattr(kernels, "gpu_obstacle", lambda device: "")
+    monkeypatch.setattr(kernels, "_check", lambda *given: "")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)
+    kernels._log_unused.cache_clear()
+
+
+HALF = torch.zeros(2, dtype=torch.bfloat16).as_subclass(OnGpu)
+
+
+def test_kernels_are_on_where_they_work(fresh, monkeypatch):
+    """Only half precision on a GPU uses them, and 0 turns them off."""
+    for value, expected in ((None, True), ("0", False), ("1", True)):
+        monkeypatch.delenv(kernels.VARIABLE, raising=False)
+        if value:
+            monkeypatch.setenv(kernels.VARIABLE, value)
+        assert kernels.usable(HALF, "products", 1) == expected
+        assert kernels.in_use() == (["products"] if expected else [])
+        assert not kernels.usable(HALF.float(), "products", 1)
+        assert not kernels.usable(torch.zeros(2, dtype=torch.bfloat16), "products", 1)
+    monkeypatch.setenv(kernels.VARIABLE, "yes")
+    with pytest.raises(ConfigurationError, match="FAIRSEQ_PLUGINS_TRITON=yes: set it to 0 .* or 1"):
+        kernels.usable(HALF, "products", 1)
+
+
+def test_a_kernel_is_checked_once_for_each_number_type(fresh, monkeypatch):
+    checked = []
+    monkeypatch.setattr(kernels, "_check", lambda *given: checked.append(given) or "")
+    for x in (HALF, HALF, HALF.half(), HALF):
+        assert kernels.usable(x, "products", 1)
+    assert [given[2] for given in checked] == [torch.bfloat16, torch.float16]
+
+
+def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(fresh, monkeypatch, caplog):
+    monkeypatch.setattr(kernels, "_check", lambda name, *given: "it fails" * (name == "products"))
+    for _ in range(2):
+        assert not kernels.usable(HALF, "products", 1)
+        assert not kernels.usable(HALF, "products", 2)
+        assert kernels.usable(HALF, "additive_attention", 1)
+    assert kernels.in_use() == ["additive_attention"]
+    assert [record.message for record in caplog.records] == [
+        "Triton kernels are not used, plain torch is: it fails"
+    ]
+
+
+def test_a_kernel_that_fails_without_dropout_stays_on_in_training(fresh, monkeypatch, caplog):
+    """One process alone may find that, in validation, and a checkpoint holds the names."""
+    monkeypatch.setattr(kernels, "_check", lambda *given: "it fails" * (given[-1] == 0))
+    for _ in range(2):
+        assert kernels.usable(HALF, "residual", 8, 1)
+        assert not kernels.usable(HALF, "residual", 8, 0)
+    assert kernels.in_use() == ["residual"]
+    assert [record.message for record in caplog.records] == [
+        "Triton kernels are not used, plain torch is: it fails"
+    ]
+
+
+def test_nothing_is_checked_while_a_graph_is_recorded(fresh, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not kernels.usable(HALF, "products", 1)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert kernels.usable(HALF, "products", 1)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert kernels.usable(HALF, "products", 1)
+
+
+def test_a_machine_that_cannot_compile_uses_plain_torch(fresh, monkeypatch, tmp_path, caplog):
+    obstacle = OBSTACLE
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert obstacle() == "Triton is not installed"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(kernels, "triton_version", lambda: (3, 3))
+    assert obstacle() == "they need Triton 3.4 or newer"
+    monkeypatch.setattr(kernels, "triton_version", lambda: kernels.TRITON)
+    monkeypatch.setattr(kernels.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(kernels.shutil, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(kernels, "obstacle", obstacle)
+    kernels._problems.clear()
+    assert not kernels.usable(HALF, "products", 1)
+    (record,) = caplog.records
+    assert record.message.endswith("plain torch is: Triton needs a C compiler: install gcc")
+    monkeypatch.setenv("CC", "cc")
+    assert "needs Python.h: install the headers" in obstacle()
+    (tmp_path / "Python.h").touch()
+    assert obstacle() == ""
+
+
+def test_a_gpu_that_is_too_old_uses_plain_torch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    told = kernels.gpu_obstacle.__wrapped__(torch.device("cuda", 0))
+    assert told == "they need a GPU of compute capability 8.0, but Tesla T4 has 7.5"
+
+
+@pytest.mark.parametrize(
+    "dim, heads, small, large",
+    [
+        (1024, 16, False, True),
+        (1000, 9, False, True),
+        (512, 16, True, True),
+        (512, 32, False, True),
+        (1024, 17, False, False),
+        (2048, 1, False, False),
+    ],
+)
+def test_without_room_additive_attention_needs_no_kernel(monkeypatch, dim, heads, small, large):
+    asked = []
+    monkeypatch.setattr(kernels, "usable", lambda *given: asked.append(1) and False)
+    x, directions = torch.ones(2, 1, dim).as_subclass(OnGpu), torch.ones(heads, dim)
+    for memory, room in ((kernels.SHARED_MEMORY, small), (227 * 1024, large)):
+        monkeypatch.setattr(kernels, "shared_memory_of", lambda x, memory=memory: memory)
+        asked.clear()
+        assert not fastformer.has_kernel(x, directions, False)
+        assert bool(asked) == room
+
+
+def build_mscffn(dropout):
+    torch.manual_seed(1)
+    spec = FeedForwardSpec(24, 96, dropout=dropout)
+    return MSCFFN(spec, MSCFFNOptions(subspaces=4, expansion=3)).half().to(DEVICE)
+
+
+@needs_triton
+@pytest.mark.parametrize("usable", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_mscffn_uses_its_kernel(monkeypatch, dropout, usable):
+    asked, products = [], module("products")
+    monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
+    taken, apply = [], products.KernelProducts.apply
+    kernel = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
+    monkeypatch.setattr(products, "KernelProducts", kernel)
+    ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16)
+    out = ffn(x)
+    out.float().pow(2).sum().backward()
+    assert asked == ffn.kernels() == [("products", 24, 6, 18, int(dropout > 0))]
+    assert len(taken) == usable
+    assert torch.isfinite(out).all() and torch.isfinite(ffn.expand_weight.grad).all()
+    if not dropout:
+        ffn.chunked = False
+        torch.testing.assert_close(out, ffn(x), atol=1e-3, rtol=1e-2)
+
+
+@needs_triton
+@pytest.mark.parametrize("usable", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
+    asked, kernel = [], module("additive_attention")
+    monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
+    taken, apply = [], kernel.KernelSums.apply
+    counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
+    monkeypatch.setattr(kernel, "KernelSums", counted)
+    torch.manual_seed(1)
+    mixer = Fastformer(MixerSpec(16, 16, 2, dropout=dropout)).half().to(DEVICE)
+    mixer.reassociate = mixer.fold = True
+    x = normal(7, 3, 16, dtype=torch.float16)
+    padding = torch.zeros(3, 7, dtype=torch.bool, device=DEVICE)
+    padding[1, 5:] = True
+    monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: True)
+    out = mixer(x, x, padding, padding)
+    assert set(asked) == set(mixer.kernels()) == {("additive_attention", 16, 2, int(dropout > 0))}
+    assert len(taken) == 2 * usable
+    assert torch.isfinite(out).all()
+    if not dropout:
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: False)
+        torch.testing.assert_close(out, mixer(x, x, padding, padding), atol=2e-3, rtol=2e-2)
+
+
+@needs_triton
+@pytest.mark.parametrize("sharing", ["query-value", "none"])
+def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
+    """Results and gradients are those of the plain form, beside an empty sentence, too."""
+    torch.manual_seed(1)
+    mixer = Fastformer(MixerSpec(8, 16, 2), FastformerOptions(sharing=sharing)).to(DEVICE)
+    x, memory = normal(13, 8).requires_grad_(), normal(20, 16, seed=1).requires_grad_()
+    layouts = [
+        Layout(torch.tensor(starts, device=DEVICE), starts[-1], 13)
+        for starts in ([0, 1, 1, 8, 13], [0, 5, 5, 7, 20])
+    ]
+    leaves = [x, memory, *mixer.parameters()]
+    kernel, taken = module("additive_attention"), []
+    apply = kernel.KernelSums.apply
+    counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
+    monkeypatch.setattr(kernel, "KernelSums", counted)
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    found = []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        out = mixer.forward_packed(x, layouts[0], memory, layouts[1])
+        assert len(taken) == 2 * on_gpu
+        found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
+    for plain, ours in zip(*found):
+        torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-3)
+
+
+@needs_triton
+@pytest.mark.parametrize("p, training", [(0.0, True), (0.3, True), (0.3, False)])
+def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training):
+    torch.manual_seed(1)
+    dropout = FairseqDropout(p, "any").train(training)
+    norm = torch.nn.LayerNorm(24).half().to(DEVICE)
+    x, before = normal(9, 2, 24, dtype=torch.float16), normal(9, 2, 24, dtype=torch.float16, seed=1)
+    asked, kernel = [], module("residual")
+    monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
+    taken, apply = [], kernel.KernelResidual.apply
+    counted = mock.Mock(apply=lambda *given: taken.append(given) or apply(*given))
+    monkeypatch.setattr(kernel, "KernelResidual", counted)
+    monkeypatch.setattr(residual, "is_on_gpu", lambda x: True)
+    own = module("draws").new_seeds(x, 3)[1:2]
+    summed, out = residual.add_and_normalise(x, before, dropout, norm, own)
+    drops = p > 0 and training
+    assert asked == [residual.kernel_of(24, dropout)] == [("residual", 24, int(drops))]
+    assert len(taken) == 1 and taken[0][-1] is (own if drops else None)
+    torch.testing.assert_close(out, norm(summed), atol=2e-3, rtol=1e-2)
+    if drops:
+        kept = summed != before
+        expected = before + x / 0.7
+        torch.testing.assert_close(summed[kept], expected[kept], atol=1e-2, rtol=1e-2)
+        other, _ = residual.add_and_normalise(x, before, dropout, norm)
+        again, _ = residual.add_and_normalise(x, before, dropout, norm, own)
+        assert torch.equal(again, summed) and not torch.equal(other, summed)
+    else:
+        torch.testing.assert_close(summed, before + x, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "no bias", "other norm", "other dtype", "pooled"])
+def test_the_end_of_a_sublayer_is_plain_elsewhere(monkeypatch, kind):
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    monkeypatch.setattr(residual, "is_on_gpu", lambda x: kind != "cpu")
+    dropout, x = FairseqDropout(0.0, "any"), torch.randn(3, 8)
+    before = x.double() if kind == "other dtype" else x
+    norm = torch.nn.LayerNorm(8).to(before)
+    if kind == "no bias":
+        norm = torch.nn.LayerNorm(8, bias=False)
+    if kind == "other norm":
+        norm = torch.nn.Identity()
+    if kind == "pooled":
+        before = x[:1]
+    summed, out = residual.add_and_normalise(x, before, dropout, norm)
+    assert torch.equal(summed, before + x) and torch.equal(out, norm(summed))
+
+
+@pytest.mark.slow
+@needs_triton
+def test_kernels_compile_for_gpus(run_process):
+    """Compiles for a GeForce of 2020 and an H100 without a GPU, within their shared memory."""
+    environment = dict(os.environ, TRITON_INTERPRET="0")
+    result = run_process([sys.executable, "-m", "tests.layers.compile_kernels"], env=environment)
+    assert result.returncode == 0, result.stdout
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
+    assert len(lines) == 34
+    assert all(int(line[-1]) <= int(line[-2]) for line in lines), lines

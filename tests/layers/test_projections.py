@@ -1,0 +1,65 @@
+"""Projections as one product equal the single ones."""
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_plugins.layers import projections
+from tests.layers.test_kernels import DEVICE
+
+SIZES = (6, 6, 10)
+
+
+def build(bias=True, dtype=torch.float64):
+    torch.manual_seed(1)
+    layers = [nn.Linear(5, size, bias=bias) for size in SIZES]
+    return [layer.to(DEVICE, dtype) for layer in layers]
+
+
+def run(project, layers, x):
+    """Results, and the gradients of x and of every parameter."""
+    x = x.clone().requires_grad_()
+    out = project(x, layers)
+    parameters = [p for layer in layers for p in layer.parameters()]
+    loss = sum((part * (number + 1)).sin().sum() for number, part in enumerate(out))
+    return [*out, *torch.autograd.grad(loss, [x, *parameters])]
+
+
+def one_by_one(x, layers):
+    return [layer(x) for layer in layers]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_product_equals_single_projections(bias):
+    layers, x = build(bias), torch.randn(7, 3, 5, dtype=torch.float64).to(DEVICE)
+    found, expected = run(projections._one_product, layers, x), run(one_by_one, layers, x)
+    for ours, theirs in zip(found, expected):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert len({part.untyped_storage().data_ptr() for part in found[: len(SIZES)]}) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_one_product_is_exact_in_half_precision(dtype):
+    layers, x = build(dtype=dtype), torch.randn(7, 3, 5).to(DEVICE, dtype)
+    exact = run(one_by_one, [layer.double() for layer in build(dtype=dtype)], x.double())
+    plain, ours = run(one_by_one, layers, x), run(projections._one_product, layers, x)
+    for wanted, theirs, found in zip(exact, plain, ours):
+        error = (theirs.double() - wanted).abs().max()
+        assert (found.double() - wanted).abs().max() <= 2 * error + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["cpu", "hook", "other", "gpu"])
+def test_projections_that_are_more_than_a_product_are_called(monkeypatch, kind):
+    together = []
+    monkeypatch.setattr(projections, "_one_product", lambda *given: together.append(1))
+    layers = build()
+    if kind == "hook":  # as quantisation noise has
+        layers[1].register_forward_pre_hook(lambda module, given: None)
+    if kind == "other":
+        layers[1] = nn.Sequential(layers[1])
+    device = "cpu" if kind == "cpu" else "meta"
+    layers = [layer.to(device) for layer in layers]
+    projections.project_together(torch.ones(2, 5, device=device, dtype=torch.float64), layers)
+    assert bool(together) == (kind == "gpu")

@@ -1,0 +1,470 @@
+"""R-Drop and SimCut: two passes over a batch, their equations as loops, and the chunked loss."""
+
+import contextlib
+import math
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.losses import (
+    LabelSmoothedCrossEntropyFused,
+    LabelSmoothedCrossEntropyRDrop,
+    LabelSmoothedCrossEntropySimCut,
+    chunked,
+    two_passes,
+)
+from fairseq_plugins.losses.chunked import Objective, chunked_loss, plain_loss
+
+PAD, END = 1, 2
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
+RDROP = Objective(0.1, (0.5, 0.5), (1.25, 1.25))
+SIMCUT = Objective(0.1, (1.0, 0.0), (3.0, 0.0))
+UNEQUAL = Objective(0.2, (0.3, 0.7), (0.4, 1.9))
+ONE_PASS = Objective(0.2)
+OBJECTIVES = pytest.mark.parametrize("objective", [ONE_PASS, RDROP, SIMCUT, UNEQUAL])
+
+
+def make_problem(objective, dtype=torch.float64, tokens=7, dim=3, vocabulary=11, scale=1.0):
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((len(objective.cross_entropy), tokens, dim), (vocabulary, dim), (vocabulary,))
+    values = [scale * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+    target = torch.randint(0, vocabulary, (tokens,), generator=generator)
+    return [v.to(dtype).requires_grad_() for v in values], target
+
+
+def objective_as_loops(features, target, weight, bias, objective):
+    """The equation, token by token and word by word."""
+    vocabulary = len(weight)
+    loss = divergence = nll_loss = features.new_zeros(())
+    share = objective.smoothing / (vocabulary - 1)
+    for n, word in enumerate(target.tolist()):
+        exponentials = [[(row @ x[n] + b).exp() for row, b in zip(weight, bias)] for x in features]
+        probabilities = [[value / sum(values) for value in values] for values in exponentials]
+        for part, values in zip(objective.cross_entropy, probabilities):
+            for v, probability in enumerate(values):
+                wanted = 1 - objective.smoothing if v == word else share
+                loss = loss - part * wanted * probability.log()
+            nll_loss = nll_loss - part * values[word].log()
+        if len(probabilities) == 2:
+            p, q = probabilities
+            there = sum(a * (a / b).log() for a, b in zip(p, q))
+            back = sum(b * (b / a).log() for a, b in zip(p, q))
+            divergence = (
+                divergence + objective.divergence[0] * there + objective.divergence[1] * back
+            )
+    return loss + divergence, nll_loss, divergence
+
+
+@OBJECTIVES
+@pytest.mark.parametrize("chunk", [1, 6, 100])
+def test_both_forms_are_the_equation(objective, chunk):
+    (x, weight, bias), target = make_problem(objective)
+    expected = objective_as_loops(x, target, weight, bias, objective)
+    gradients = torch.autograd.grad(expected[0] * 1.7, (x, weight, bias))
+    log_probs = torch.nn.functional.linear(x, weight, bias).log_softmax(dim=-1)
+    for found in (
+        plain_loss(log_probs, target, objective),
+        chunked_loss(x, target, weight, bias, objective, chunk, count_correct=True),
+    ):
+        torch.testing.assert_close(found[:3], expected)
+        assert [x.requires_grad for x in found] == [True, False, False, False]
+        torch.testing.assert_close(
+            torch.autograd.grad(found.loss * 1.7, (x, weight, bias)), gradients
+        )
+        correct = log_probs.argmax(dim=-1).eq(target).sum(dim=1).double()
+        expected_correct = correct @ torch.tensor(objective.cross_entropy, dtype=torch.float64)
+        assert found.correct.item() == pytest.approx(expected_correct.item())
+
+
+@OBJECTIVES
+def test_tokens_that_do_not_count_have_no_part_in_loss_and_gradients(objective):
+    leaves, target = make_problem(objective)
+    counted = torch.tensor([True, False, True, True, False, True, False])
+    found = []
+    for rows, given in ((counted, None), (slice(None), counted)):
+        x, weight, b = (leaf.detach().requires_grad_() for leaf in leaves)
+        sums = chunked_loss(x[:, rows], target[rows], weight, b, objective, 6, counted=given)
+        found.append([*sums, *torch.autograd.grad(sums.loss, (x, weight, b))])
+    torch.testing.assert_close(found[1], found[0])
+
+
+@OBJECTIVES
+def test_a_frozen_leaf_changes_nothing_for_the_others(objective):
+    leaves, target = make_problem(objective)
+
+    def loss(x, weight, bias):
+        return chunked_loss(x, target, weight, bias, objective, 4).loss
+
+    for leaf in leaves:
+        leaf.requires_grad_(False)
+        assert torch.autograd.gradcheck(loss, leaves)
+        leaf.requires_grad_(True)
+
+
+@OBJECTIVES
+def test_extreme_logits_stay_finite_and_right(objective):
+    values, target = make_problem(objective, torch.float32, scale=60.0)
+    results = []
+    for kind, dtype in (("exact", torch.float64), ("plain", None), ("chunked", None)):
+        leaves = [v.detach().to(dtype, copy=True).requires_grad_() for v in values]
+        if kind == "chunked":
+            sums = chunked_loss(leaves[0], target, *leaves[1:], objective, 6)
+        else:
+            log_probs = torch.nn.functional.linear(*leaves).log_softmax(dim=-1)
+            sums = plain_loss(log_probs, target, objective)
+        assert sums.nll_loss > 1e3
+        results.append([*sums[:3], *torch.autograd.grad(sums.loss, leaves)])
+    for exact, plain, found in zip(*results):
+        assert torch.isfinite(found).all()
+        # float32 has logits of 10,000 to 0.001
+        allowed = 2 * (plain - exact).abs().max() + 1e-3 * exact.abs().max()
+        assert (found - exact).abs().max() <= allowed
+
+
+@OBJECTIVES
+@pytest.mark.parametrize("scale", [1 / 16, 2.0**9, 2.0**13])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
+    """max|chunked - exact| <= 2 max|plain - exact|, for the loss and all gradients."""
+    if scale > 2**9 and objective is not ONE_PASS:
+        pytest.skip("beyond float16")
+    values, target = make_problem(objective, tokens=500, dim=16, vocabulary=300, scale=0.5)
+    half = [v.detach().to(dtype) for v in values[:2]]
+    results = []
+    for kind, kept in (("exact", torch.float64), ("plain", dtype), ("chunked", dtype)):
+        x, weight = (v.to(kept, copy=True).requires_grad_() for v in half)
+        if kind == "chunked":
+            loss = chunked_loss(x, target, weight, None, objective, 64).loss
+        else:
+            exact = torch.promote_types(kept, torch.float32)
+            logits = torch.nn.functional.linear(x, weight)
+            loss = plain_loss(logits.log_softmax(dim=-1, dtype=exact), target, objective).loss
+        (loss * scale).backward()
+        results.append([v.detach().double() for v in (loss, x.grad, weight.grad)])
+    for exact, plain, found in zip(*results):
+        assert torch.isfinite(found).all()
+        allowed = 2 * (plain - exact).abs().max() + 1e-7 * exact.abs().max()
+        assert (found - exact).abs().max() <= allowed
+
+
+def make(kind, **options):
+    settings = {"sentence_avg": False, "label_smoothing": 0.1, **options}
+    return kind(TASK, **settings)
+
+
+def assert_close(found, expected):
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[3], expected[3])
+
+
+def run(criterion, model, sample, seed=1):
+    model.zero_grad()
+    torch.manual_seed(seed)
+    loss, size, log = criterion(model, sample)
+    loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), size, log, gradients
+
+
+@contextlib.contextmanager
+def plain(model):
+    """The loss of models without a projection that is known, from float64 log-probabilities."""
+    refusal = mock.Mock(side_effect=ConfigurationError("none"))
+    with mock.patch.object(two_passes, "find_projection", refusal), in_float64(model):
+        yield
+
+
+def in_float64(model):
+    """fairseq takes log-probabilities in float32."""
+    return mock.patch.object(
+        model, "get_normalized_probs", lambda net_output, log_probs: net_output[0].log_softmax(-1)
+    )
+
+
+KINDS = [
+    pytest.param(LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 2.5}, id="rdrop"),
+    pytest.param(
+        LabelSmoothedCrossEntropySimCut, {"simcut_alpha": 2.5, "simcut_p": 0.4}, id="simcut"
+    ),
+]
+CRITERIONS = pytest.mark.parametrize("kind, options", KINDS)
+
+
+@CRITERIONS
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+@pytest.mark.parametrize("tied", [[], ["--share-decoder-input-output-embed"]])
+def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):
+    model = build(*tied, "--dropout", 0.2, arch=arch).train()
+    sample = make_sample((5, 1, 7, 3))
+    for more in (
+        {"report_accuracy": True},
+        {"sentence_avg": True, "label_smoothing": 0.0},
+        {"ignore_prefix_size": 2, "report_accuracy": True},
+    ):
+        criterion = make(kind, **options, **more)
+        with plain(model):
+            expected = run(criterion, model, sample)
+        with mock.patch.object(chunked, "CHUNK", 6):
+            found = run(criterion, model, sample)
+        assert expected[2]["kl"] > 0
+        assert found[1] == expected[1]
+        for name, value in expected[2].items():
+            assert float(found[2][name]) == pytest.approx(float(value), rel=1e-9), name
+        assert_close(found, expected)
+
+
+@CRITERIONS
+def test_recomputed_activations_draw_the_same(build, make_sample, kind, options):
+    sample, results = make_sample((5, 1, 7, 3)), []
+    for words in ([], ["--checkpoint-activations"]):
+        model = build("--dropout", 0.2, *words).train()
+        results.append(run(make(kind, **options), model, sample))
+    torch.testing.assert_close(results[1][0], results[0][0])
+    torch.testing.assert_close(results[1][3], results[0][3])
+
+
+@CRITERIONS
+def test_padding_does_not_count(build, make_sample, kind, options):
+    """Two more columns of padding on each side, and another word in none of the targets."""
+    model = build("--dropout", 0).train()
+    sample = make_sample((5, 1, 7, 3))
+    wider = {**sample, "net_input": dict(sample["net_input"])}
+    columns = torch.full((4, 2), PAD)
+    wider["net_input"]["src_tokens"] = torch.cat([columns, sample["net_input"]["src_tokens"]], 1)
+    previous = sample["net_input"]["prev_output_tokens"]
+    wider["net_input"]["prev_output_tokens"] = torch.cat([previous, columns], 1)
+    wider["target"] = torch.cat([sample["target"], columns], 1)
+
+    def run_with(sample):
+        with mock.patch.object(torch, "rand", lambda shape, device: torch.full(shape, 0.9)):
+            return run(make(kind, **options), model, sample)
+
+    expected, found = run_with(sample), run_with(wider)
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[3], expected[3])
+
+
+@CRITERIONS
+@pytest.mark.parametrize("alpha", [0.0, 2.5])
+def test_validation_and_alpha_0_are_one_plain_pass(build, make_sample, kind, options, alpha):
+    model, sample = build("--dropout", 0.2, arch="transformer"), make_sample((5, 1, 7, 3))
+    criterion = make(kind, **{**options, sorted(options)[0]: alpha})
+    model.train(alpha == 0)
+    calls = []
+    model.encoder.register_forward_pre_hook(lambda module, args: calls.append(1))
+    found = run(criterion, model, sample)
+    with in_float64(model):
+        expected = run(label_smoothing(), model, sample)
+    assert len(calls) == 2 and list(found[2]) == list(expected[2])
+    assert_close(found, expected)
+
+
+def label_smoothing():
+    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+
+    return LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)
+
+
+def make_draw(sample, probability, packed):
+    """What to lose in (source, previous target), B x T each, and torch.rand that leads to it."""
+    generator = torch.Generator().manual_seed(3)
+    net_input, lost, numbers = sample["net_input"], {}, {}
+    for name in ("src_tokens", "prev_output_tokens"):
+        tokens = net_input[name]
+        drawn = torch.rand(tokens.shape, generator=generator)
+        lost[name] = (drawn < probability) & tokens.ne(END) & tokens.ne(PAD)
+        first = torch.zeros_like(drawn)  # which must not matter
+        both = torch.stack([first, drawn])
+        if packed and name == "prev_output_tokens":
+            both = both[:, tokens.ne(PAD)]
+        numbers[both.numel()] = both.reshape(-1)
+    assert len(numbers) == 2
+    return lost, lambda shape, device: numbers[math.prod(shape)]
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
+@pytest.mark.parametrize(
+    "tied", [[], ["--share-decoder-input-output-embed"]], ids=["untied", "tied"]
+)
+def test_simcut_is_its_equation(build, make_sample, arch, tied):
+    """Lost words are replaced by one whose embedding is zero, in a forward of its own."""
+    alpha, probability, zero_word = 2.5, 0.4, 41
+    model = build(*tied, "--dropout", 0, arch=arch).train()
+    with torch.no_grad():
+        for side in (model.encoder, model.decoder):
+            side.embed_tokens.weight[zero_word] = 0.0
+    sample = make_sample((5, 1, 7, 3), (4, 6, 2, 5))
+    lost, rand = make_draw(sample, probability, packed=arch != "transformer")
+    assert all(2 < mask.sum() < mask.numel() / 2 for mask in lost.values())
+
+    criterion = make(LabelSmoothedCrossEntropySimCut, simcut_alpha=alpha, simcut_p=probability)
+    with mock.patch.object(torch, "rand", rand):
+        found = run(criterion, model, sample)
+
+    net_input = sample["net_input"]
+    cut_input = {
+        name: tokens.masked_fill(lost[name], zero_word) if name in lost else tokens
+        for name, tokens in net_input.items()
+    }
+    model.zero_grad()
+    p, q = (model(**words)[0].log_softmax(dim=-1) for words in (net_input, cut_input))
+    cross = divergence = 0.0
+    target = sample["target"]
+    vocabulary = p.size(-1)
+    for b in range(target.size(0)):
+        for t in range(target.size(1)):
+            if target[b, t] == PAD:
+                continue
+            share = 0.1 / (vocabulary - 1)
+            cross = cross - share * p[b, t].sum() - (0.9 - share) * p[b, t, target[b, t]]
+            for v in range(vocabulary):
+                divergence = divergence + p[b, t, v].exp() * (p[b, t, v] - q[b, t, v])
+    torch.testing.assert_close(found[0], (cross + alpha * divergence).detach())
+    assert float(found[2]["kl"]) == pytest.approx(divergence.item())
+    assert divergence > 0.1
+    (cross + alpha * divergence).backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            continue
+        gradient, expected = found[3][name], parameter.grad
+        if name.endswith("embed_tokens.weight"):  # the word that stands for none
+            gradient, expected = (
+                torch.cat([g[:zero_word], g[zero_word + 1 :]]) for g in (gradient, expected)
+            )
+        torch.testing.assert_close(gradient, expected, msg=name)
+
+
+class Side(torch.nn.Module):
+    def __init__(self, embed_tokens):
+        super().__init__()
+        self.embed_tokens = embed_tokens
+
+
+def make_embeddings(shared):
+    """An encoder and a decoder that embed every token as ones, wrapped as by DDP."""
+    first = torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
+    second = first if shared else torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
+    inner = torch.nn.Module()
+    inner.encoder, inner.decoder = Side(first), Side(second)
+    wrapped = torch.nn.Module()
+    wrapped.module = inner
+    return wrapped, lambda tokens: [
+        side.embed_tokens(tokens)[..., 0] for side in (inner.encoder, inner.decoder)
+    ]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_which_words_are_lost(shared):
+    """Of the second copy one in twenty, never an end, on both sides; nothing afterwards."""
+    criterion = make(LabelSmoothedCrossEntropySimCut)
+    model, embed = make_embeddings(shared)
+    tokens = torch.randint(3, 50, (400, 100))
+    tokens[:, ::10] = END
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        with criterion.perturb(model):
+            drawn.append(embed(tokens))
+    torch.testing.assert_close(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    assert not torch.equal(*drawn[0])
+    for embedded in drawn[0]:
+        assert embedded[:, ::10].eq(1).all()
+        values = embedded[tokens != END].unique()
+        torch.testing.assert_close(values, torch.tensor([0.0, 1.0]))
+        for half, cut in ((slice(0, 200), 0.0), (slice(200, 400), 0.05)):
+            lost = embedded[half][tokens[half] != END].eq(0).double().mean().item()
+            assert lost == pytest.approx(cut, abs=0.015 if cut else 0)
+    assert torch.stack(embed(tokens)).eq(1).all()
+
+
+@pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut])
+def test_an_adaptive_softmax_is_refused(build, make_sample, kind):
+    model = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True).train()
+    message = "use --criterion adaptive_loss --ddp-backend legacy_ddp"
+    with pytest.raises(ConfigurationError, match=f"--adaptive-softmax-cutoff .*: {message}"):
+        make(kind)(model, make_sample((5, 1)))
+    with pytest.raises(ConfigurationError, match=message):
+        make(LabelSmoothedCrossEntropyFused)(model, make_sample((5, 1)))
+
+
+def test_hooks_go_when_the_model_fails(build, make_sample):
+    model, sample = build(arch="transformer").train(), make_sample((5, 1, 7, 3))
+    sample["net_input"]["src_tokens"] = None
+    with pytest.raises(Exception):  # noqa: B017
+        make(LabelSmoothedCrossEntropySimCut)(model, sample)
+    assert not model.encoder.embed_tokens._forward_hooks
+    assert not model.decoder.embed_tokens._forward_hooks
+
+
+def build_from_options(name, **options):
+    """As fairseq builds a criterion from its dataclass."""
+    name = f"label_smoothed_cross_entropy_{name}"
+    defaults = {"sentence_avg": False, **options}
+    cfg = CRITERION_DATACLASS_REGISTRY[name](**defaults)
+    return CRITERION_REGISTRY[name].build_criterion(cfg, TASK)
+
+
+@pytest.mark.parametrize("option, value", [
+    ("simcut_alpha", -1.0), ("simcut_alpha", float("nan")), ("simcut_alpha", float("inf")),
+    ("rdrop_alpha", -1.0), ("simcut_p", 1.0),
+])  # fmt: skip
+def test_options_that_cannot_work_are_refused(option, value):
+    name, _, _ = option.partition("_")
+    with pytest.raises(ConfigurationError, match=f"--{option.replace('_', '-')} {value}: must be"):
+        build_from_options(name, **{option: value})
+
+
+@pytest.mark.parametrize("name, options", [
+    ("simcut", {"simcut_alpha": 2.0, "simcut_p": 0.25}),
+    ("rdrop", {"rdrop_alpha": 2.0, "ignore_prefix_size": 3, "report_accuracy": True}),
+    ("fused", {"label_smoothing": 0.25, "sentence_avg": True}),
+])  # fmt: skip
+def test_options_arrive(name, options):
+    built = build_from_options(name, **options)
+    names = {"label_smoothing": "eps", "simcut_p": "probability"}
+    names.update(simcut_alpha="alpha", rdrop_alpha="alpha")
+    for option, value in options.items():
+        assert getattr(built, names.get(option, option)) == value
+
+
+def test_models_without_embeddings_are_refused(make_sample):
+    with pytest.raises(ConfigurationError, match="Linear does not support SimCut.*rdrop"):
+        make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
+
+
+@pytest.mark.parametrize("arch, words", [
+    ("transformer", ""),
+    ("transformer_ftc", "--encoder-blocks 1,1 --share-decoder-input-output-embed"),
+    ("fastformer_encoder", "--update-freq 2"),
+    ("mscffn_transformer", "--bf16"),
+])  # fmt: skip
+@pytest.mark.parametrize("criterion", ["rdrop --rdrop-alpha 5", "simcut --simcut-p 0.3"])
+def test_trains_every_architecture(
+    run_train, toy_data, train_args, tmp_path, arch, words, criterion
+):
+    criterion = f"--criterion label_smoothed_cross_entropy_{criterion} --dropout 0.1 --max-update 2"
+    words = [*train_args, "--arch", arch, *words.split(), *criterion.split()]
+    output = run_train(toy_data.bin, *words, "--save-dir", tmp_path).output
+    assert "| kl " in output and "nan" not in output
+
+
+def test_simcut_resumes_exactly(run_train, toy_data, train_args, tmp_path):
+    words = [toy_data.bin, *train_args, "--update-freq", 2, "--batch-size", 48]
+    words += ["--criterion", "label_smoothed_cross_entropy_simcut", "--simcut-p", 0.3]
+    for folder, updates in (("whole", 4), ("parts", 2), ("parts", 4)):
+        run_train(*words, "--save-dir", tmp_path / folder, "--max-update", updates)
+    whole, parts = (
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / folder / "checkpoint_last.pt"))
+        for folder in ("whole", "parts")
+    )
+    assert whole["optimizer_history"][-1]["num_updates"] == 4
+    for name, value in whole["model"].items():
+        if name.endswith("_float_tensor"):  # holds nothing but a type, whatever was in memory
+            continue
+        assert torch.equal(value, parts["model"][name]), name
