@@ -28,9 +28,8 @@ from fairseq_plugins.data.classification import (
     parse_labelled,
     units_of,
 )
-from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.imdb import imdb_identity, imdb_items, parse_review
-from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import SPLITS, Corpus, Inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
@@ -77,13 +76,15 @@ def main(argv: Sequence[str]) -> int:
     if files:
         inputs = Inputs.of(args, (), FIELDS, "tsv")
         settings.update(inputs.settings)
-        corpus = inputs.corpus(parse_labelled)
     else:
         settings.update(valid_every=valid_every, inputs=imdb_identity(args.imdb))
-        corpus = Corpus(imdb_items(args.imdb, valid_every), parse_review)
-    with Preparation(args.destination, settings) as preparation:
-        if not preparation.finished:
-            task = Labelled(settings, list(files) or SPLITS)
-            prepare(preparation, task, corpus, args.workers)
+
+    def corpus(folder: Path) -> Corpus:
+        if files:
+            return inputs.corpus(parse_labelled)
+        return Corpus(imdb_items(args.imdb, valid_every), parse_review)
+
+    task = Labelled(settings, list(files) or SPLITS)
+    prepare_folder(args.destination, task, corpus, args.workers)
     show(args.destination)
     return 0

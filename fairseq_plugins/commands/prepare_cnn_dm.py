@@ -14,14 +14,16 @@ Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import cnn_dm
-from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import SPLITS
-from fairseq_plugins.data.summarization import Documents, add_options, show, summarization_settings
+from fairseq_plugins.data.report import show
+from fairseq_plugins.data.summarization import Documents, add_options, summarization_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.options.arguments import add_path, parser_of
 
@@ -55,11 +57,9 @@ def main(argv: Sequence[str]) -> int:
     files = {"stories": args.stories, "split_ids": args.split_ids}
     inputs = {name: [digest(path) for path in paths] for name, paths in files.items() if paths}
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)
-    with Preparation(args.destination, settings, keep=[cnn_dm.DOWNLOADS]) as preparation:
-        if not preparation.finished:
-            given = (args.stories, args.split_ids, args.expect)
-            corpus = cnn_dm.read(preparation.folder, *given)
-            task = Documents(settings, SPLITS)
-            prepare(preparation, task, corpus, args.workers, expected=expected)
+    given = {"stories": args.stories, "split_ids": args.split_ids, "expect": args.expect}
+    corpus, task = partial(cnn_dm.read, **given), Documents(settings, SPLITS)
+    how: Any = {"keep": [cnn_dm.DOWNLOADS], "expected": expected}
+    prepare_folder(args.destination, task, corpus, args.workers, **how)
     show(args.destination)
     return 0

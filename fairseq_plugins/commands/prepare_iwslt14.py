@@ -10,17 +10,16 @@ Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.download import fetch
-from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.pipeline import parse_counts, prepare
-from fairseq_plugins.data.readers import Inputs, find_input, parse_texts
-from fairseq_plugins.data.translation import Pairs, add_subword_options, show, subword_settings
+from fairseq_plugins.data.pipeline import parse_counts, prepare_folder
+from fairseq_plugins.data.report import show
+from fairseq_plugins.data.translation import Pairs, add_subword_options, subword_settings
 from fairseq_plugins.options.arguments import add_path, parser_of
 from fairseq_plugins.text.processing import NFC
 
@@ -57,15 +56,8 @@ def main(argv: Sequence[str]) -> int:
         **subword_settings(args),
         "normalization": NFC,
     }
-    with Preparation(args.destination, settings, keep=[iwslt14.DOWNLOADS]) as preparation:
-        if not preparation.finished:
-            copy = preparation.folder / iwslt14.DOWNLOADS / "de-en.tgz"
-            archive = args.archive or fetch(iwslt14.URL, copy, iwslt14.CHECKSUM, iwslt14.SIZE)
-            languages, splits = iwslt14.LANGUAGES, ("train", "test")
-            iwslt14.extract(archive, preparation.folder / WORK)
-            inputs = {s: [find_input(s, preparation.folder / WORK / s, languages)] for s in splits}
-            corpus = Inputs(inputs, languages).corpus(parse_texts)
-            how = (args.workers, None, expected, "--expect-pairs")
-            prepare(preparation, Pairs(settings, splits), corpus, *how)
+    how: Any = {"expected": expected, "option": "--expect-pairs", "keep": [iwslt14.DOWNLOADS]}
+    task, corpus = Pairs(settings, ("train", "test")), partial(iwslt14.read, given=args.archive)
+    prepare_folder(args.destination, task, corpus, args.workers, **how)
     show(args.destination)
     return 0

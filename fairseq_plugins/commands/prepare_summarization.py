@@ -37,12 +37,12 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
 from fairseq_plugins.data.readers import SPLITS, Inputs
+from fairseq_plugins.data.report import show
 from fairseq_plugins.data.summarization import (
     SHARED_BY_LIKE,
     SIDES,
     add_options,
     prepare_files,
-    show,
     summarization_settings,
 )
 from fairseq_plugins.errors import ConfigurationError

@@ -21,16 +21,15 @@ from typing import Any
 
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import given_options, settings_like
-from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import Inputs, parse_texts
+from fairseq_plugins.data.report import show
 from fairseq_plugins.data.translation import (
     SHARED_BY_LIKE,
     Pairs,
     add_subword_options,
     fits_one_dictionary,
-    show,
     subword_settings,
 )
 from fairseq_plugins.errors import ConfigurationError
@@ -133,9 +132,9 @@ def main(argv: Sequence[str]) -> int:
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
     if codes and settings["tokenizer"] == "moses" and args.like is None:
         settings["moses_codes"] = codes
-    with Preparation(args.destination, settings) as preparation:
-        if not preparation.finished:
-            task, corpus = Pairs(settings, list(inputs.of_split)), inputs.corpus(parse_texts)
-            prepare(preparation, task, corpus, args.workers, args.like)
+    task = Pairs(settings, list(inputs.of_split))
+    prepare_folder(
+        args.destination, task, lambda _: inputs.corpus(parse_texts), args.workers, like=args.like
+    )
     show(args.destination)
     return 0

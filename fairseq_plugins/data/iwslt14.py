@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_plugins.data.archives import open_archive
-from fairseq_plugins.data.download import DownloadError, check
+from fairseq_plugins.data.download import DownloadError, check, fetch
+from fairseq_plugins.data.folder import WORK
+from fairseq_plugins.data.readers import Corpus, Inputs, find_input, parse_texts
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
 
@@ -71,6 +73,22 @@ def segments(lines: Iterator[str]) -> Iterator[str]:
         if "<seg id" in line:
             text = _SEGMENT_END.sub("", _SEGMENT_BEGIN.sub("", line))
             yield text.replace("\u2019", "'").strip()
+
+
+def read(folder: Path, given: Path | None) -> Corpus:
+    """The pairs of the archive, which is downloaded if no copy is given.
+
+    Args:
+        folder: the folder under construction.
+        given: a copy of the archive.
+
+    Raises:
+        ConfigurationError: as `fetch` and `extract`.
+    """
+    archive = given or fetch(URL, folder / DOWNLOADS / "de-en.tgz", CHECKSUM, SIZE)
+    splits = extract(archive, folder / WORK)
+    inputs = {split: [find_input(split, folder / WORK / split, LANGUAGES)] for split in splits}
+    return Inputs(inputs, LANGUAGES).corpus(parse_texts)
 
 
 def extract(archive: Path, folder: Path) -> dict[str, int]:

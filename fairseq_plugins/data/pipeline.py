@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -94,6 +94,27 @@ class Task:
     def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
         """More lines for the report; it may add results."""
         return []
+
+
+def prepare_folder(
+    destination: Path,
+    task: Task,
+    corpus: Callable[[Path], Corpus],
+    workers: int,
+    keep: Sequence[str] = (),
+    **how: Any,
+) -> None:
+    """Prepare a folder with the settings of a task, unless it is finished.
+
+    Args:
+        destination: the folder.
+        task, workers: see `prepare`; `how` are its other arguments.
+        corpus: makes the examples, given the folder under construction.
+        keep: see `Preparation`.
+    """
+    with Preparation(destination, task.settings, keep) as preparation:
+        if not preparation.finished:
+            prepare(preparation, task, corpus(preparation.folder), workers, **how)
 
 
 def prepare(

@@ -20,10 +20,10 @@ def write(folder: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def show(folder: Path, *more: str) -> None:
-    """Print the report of a prepared folder, and more lines for the user."""
+def show(folder: Path) -> None:
+    """Print the report of a prepared folder."""
     print((folder / NAME).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for training; this report is {folder / NAME}", *more, sep="\n")
+    print(f"{folder} is ready for training; this report is {folder / NAME}")
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces
-from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.pipeline import Task, prepare
+from fairseq_plugins.data.folder import WORK
+from fairseq_plugins.data.pipeline import Task, prepare_folder
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
@@ -81,6 +80,9 @@ class Documents(Task):
             Encoder(pieces, lowercase, separate_sentences, BOUNDARY),
         )
 
+    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+        return ["fairseq-generate takes --remove-bpe sentencepiece --scoring rouge"]
+
 
 def summary_of(sentences: Iterable[str]) -> str:
     """Sentences of ordinary text, in which the boundary token's characters are no boundary."""
@@ -143,10 +145,8 @@ def prepare_files(
     if pretraining:
         settings["pretrain"] = list(pretraining)
         inputs, parse = inputs._replace(fields=inputs.fields[:1]), partial(parse_alone, pretraining)
-    with Preparation(destination, settings) as preparation:
-        if not preparation.finished:
-            task = Documents(settings, list(inputs.of_split))
-            prepare(preparation, task, inputs.corpus(parse), workers, like)
+    task = Documents(settings, list(inputs.of_split))
+    prepare_folder(destination, task, lambda _: inputs.corpus(parse), workers, like=like)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -185,8 +185,3 @@ def summarization_settings(args: argparse.Namespace) -> dict[str, Any]:
         "max_source": args.max_source,
         "joined_dictionary": True,
     }
-
-
-def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and what fairseq-generate needs."""
-    report.show(folder, "fairseq-generate takes --remove-bpe sentencepiece --scoring rouge")

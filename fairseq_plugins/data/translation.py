@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.readers import RAW, Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.options.arguments import add_number
-from fairseq_plugins.prepared_folder import Prepared, stored_settings
+from fairseq_plugins.prepared_folder import stored_settings
 from fairseq_plugins.system.workers import add_workers_option, map_lines
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
@@ -72,7 +71,10 @@ class Pairs(Task):
         results["in_train"] = also_in_train(folder / TOKENS, self.splits, self.sides)
         how = (results["examples"]["valid"], workers)
         results["changed"] = {side: self._changed(folder, side, *how) for side in self.sides}
-        lines = list(filter(None, [self.advice(results["read"], results["left_out"])]))
+        lines = [
+            f"fairseq-generate takes --remove-bpe {KINDS[self.processing.subword].fairseq_name}"
+        ]
+        lines += filter(None, [self.advice(results["read"], results["left_out"])])
         if self.valid_every:
             lines += [
                 f"valid is one in {self.valid_every} of the pairs kept, which train does not get"
@@ -195,9 +197,3 @@ def fits_one_dictionary(destination: Path, inputs: Inputs) -> bool:
     start = [parsed(corpus.parse, item) for item in itertools.islice(corpus.items, SCRIPT_LINES)]
     sides = zip(*((example.source, example.target) for example in start))
     return len({main_script(side) for side in sides}) == 1
-
-
-def show(folder: Path) -> None:
-    """Print the report of a prepared folder, and what fairseq-generate needs."""
-    name = KINDS[Prepared(folder).processing.subword].fairseq_name
-    report.show(folder, f"fairseq-generate takes --remove-bpe {name}")

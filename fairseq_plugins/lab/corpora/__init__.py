@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.data.classification import Labelled
-from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.pipeline import prepare
+from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import (
     SPLITS,
     Corpus,
@@ -150,11 +149,8 @@ def prepare_corpus(
         read: reads a document where `documents` only says where it is.
         notes: lines for the report.
     """
-
-    with Preparation(args.destination, settings) as preparation:
-        if not preparation.finished:
-            task = Corpora(settings, SPLITS, notes)
-            prepare(preparation, task, Corpus(documents(), read), args.workers)
+    task = Corpora(settings, SPLITS, notes)
+    prepare_folder(args.destination, task, lambda _: Corpus(documents(), read), args.workers)
     show(args.destination)
 
 
