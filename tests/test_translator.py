@@ -18,12 +18,13 @@ import pytest
 import torch
 from fairseq.tasks import LegacyFairseqTask
 
-from fairseq_plugins import commands, trained_models
+from fairseq_plugins import commands
 from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
+from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.options import LARGEST_PENALTY, Options
 from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.translator import Translator
@@ -507,7 +508,7 @@ def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
         LegacyFairseqTask(Namespace()),
     )
     function = "load_model_ensemble_and_task"
-    monkeypatch.setattr(trained_models.checkpoint_utils, function, lambda *args, **options: loaded)
+    monkeypatch.setattr(checkpoints.checkpoint_utils, function, lambda *args, **options: loaded)
     with pytest.raises(
         ConfigurationError, match="a fairseq task .* not supported here .Legacy.*interactive"
     ):

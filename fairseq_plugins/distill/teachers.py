@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_plugins import trained_models
 from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
@@ -20,6 +19,7 @@ from fairseq_plugins.evaluate.evaluate import checkpoint_of
 from fairseq_plugins.evaluate.request import EvaluationRequest, choose
 from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
 from fairseq_plugins.prepared_folder import Prepared, differing
+from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
@@ -195,18 +195,18 @@ def _facts(
     paths: list[Path], prepared: Prepared, option: str
 ) -> tuple[tuple[str, str] | None, Path]:
     """The direction of checkpoints, None if it is unknown, and the prepared folder for them."""
-    trainings = [trained_models.training_of(averages.load(path)) for path in paths]
-    pairs = [trained_models.direction(training.task) for training in trainings]
+    trainings = [checkpoints.training_of(averages.load(path)) for path in paths]
+    pairs = [checkpoints.direction(training.task) for training in trainings]
     known = {pair for pair in pairs if pair is not None}
     if len(known) > 1:
         raise ConfigurationError(f"{option}: models of two directions cannot be combined")
     direction = next(iter(known), None)
-    words = map(trained_models.words_of, trainings)
+    words = map(checkpoints.words_of, trainings)
     if not any(differing(each, prepared.words) for each in words):
         return direction, prepared.folder
-    folder = trained_models.find_data(paths[0], trainings[0])
+    folder = checkpoints.find_data(paths[0], trainings[0])
     if folder is None:
-        named = trained_models.trained_on(trainings[0].task)
+        named = checkpoints.trained_on(trainings[0].task)
         raise ConfigurationError(
             f"{option} {paths[0]} has other dictionaries than {prepared.folder}, and {named}, "
             "which it was trained on, is not there: restore that, or let an export of it teach"
@@ -219,7 +219,7 @@ def _checkpoint(
 ) -> Path:
     """The checkpoint in a place, or the average of its newest ones."""
     if last is None:
-        return trained_models.find_checkpoint(place, option)
+        return checkpoints.find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
     request = EvaluationRequest(data, place, last=last)

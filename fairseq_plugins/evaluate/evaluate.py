@@ -28,6 +28,7 @@ from fairseq_plugins.evaluate.test_sets import TestSet
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest, read_json, write_json
 from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
+from fairseq_plugins.search.checkpoints import Training, check_same_text, training_of
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,
     DICTIONARY,
@@ -36,7 +37,6 @@ from fairseq_plugins.search.onnx_backend.folder import (
     is_export,
 )
 from fairseq_plugins.system.progress import progress_bar
-from fairseq_plugins.trained_models import Training, check_same_text, training_of
 
 INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digests
 # the test sets of tasks; all others translate. The laboratory adds its own

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.text import LONGEST
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.tasks.summarization import SummarizationTask
-from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .architecture import classifies, limits
 from .comparison import (

@@ -20,6 +20,7 @@ from torch import Tensor
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
 from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.search.batches import fill_batches
+from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
 from fairseq_plugins.search.engine import (
     IN_EACH_PROCESS,
     Done,
@@ -31,7 +32,6 @@ from fairseq_plugins.search.engine import (
 from fairseq_plugins.search.options import FAIRSEQ_NAMES, Options
 from fairseq_plugins.search.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
-from fairseq_plugins.trained_models import find_checkpoint, load_models
 
 from .copied import find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator

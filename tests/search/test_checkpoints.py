@@ -9,7 +9,7 @@ import torch
 
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.trained_models import (
+from fairseq_plugins.search.checkpoints import (
     check_architecture,
     find_checkpoint,
     load_models,
