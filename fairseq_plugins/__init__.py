@@ -20,9 +20,7 @@ from fairseq_plugins.errors import ConfigurationError, show_errors_in_one_line
 from fairseq_plugins.version import __version__
 
 if TYPE_CHECKING:
-    from fairseq_plugins.classifier import Classifier
-    from fairseq_plugins.summarizer import Summarizer
-    from fairseq_plugins.translator import Translator
+    from fairseq_plugins.api import Classifier, Summarizer, Translator
 
 SCRIPT = "fairseq-plugins"  # `python -m fairseq_plugins`, installed as a program
 __all__ = ["Classifier", "Summarizer", "Translator", "__version__", "register"]
@@ -68,7 +66,7 @@ def __getattr__(name: str) -> Any:
     """`Classifier`, `Summarizer` and `Translator` are imported on first use."""
     if name not in ("Classifier", "Summarizer", "Translator"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fairseq_plugins.{name.lower()}"), name)
+    return getattr(importlib.import_module("fairseq_plugins.api"), name)
 
 
 def _program() -> str:

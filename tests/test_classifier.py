@@ -14,7 +14,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_plugins import commands
-from fairseq_plugins.classifier import Classifier, Prediction
+from fairseq_plugins.api import Classifier, Prediction, Translator
 from fairseq_plugins.commands import classify as command
 from fairseq_plugins.commands import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
@@ -24,7 +24,6 @@ from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
 from fairseq_plugins.search.torch_backend import trained_model as engine
 from fairseq_plugins.system import workers
 from fairseq_plugins.train import planning
-from fairseq_plugins.translator import Translator
 from tests.labelled import SIZES, TINY, TRAINING, prepare
 
 UPDATES = ["--max-update", 24]
@@ -239,7 +238,7 @@ def test_every_kind_of_option_trains_and_loads(data, run_train, tmp_path, monkey
     assert classifier.classify(["poor slow dull poor film film film"])[0].label == "bad"
     assert classifier.cut == [1]
     # data may be cut shorter than the model reads, which is known before the first text
-    monkeypatch.setattr("fairseq_plugins.classifier.load_cut", lambda folder: (str.split, 4))
+    monkeypatch.setattr("fairseq_plugins.api.load_cut", lambda folder: (str.split, 4))
     assert Classifier(tmp_path, data=data, cpu=True).max_tokens_of_text == 4
 
 

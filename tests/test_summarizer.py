@@ -11,12 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.commands import prepare_summarization
 from fairseq_plugins.commands import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import sentences_of
-from fairseq_plugins.summarizer import Summarizer
-from fairseq_plugins.translator import Translator
 
 WORDS = "Rain snow wind hail fog sun".split()
 

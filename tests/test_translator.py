@@ -19,6 +19,7 @@ import torch
 from fairseq.tasks import LegacyFairseqTask
 
 from fairseq_plugins import commands
+from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
@@ -26,8 +27,6 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.options import LARGEST_PENALTY, Options
-from fairseq_plugins.summarizer import Summarizer
-from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()

@@ -16,11 +16,11 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
-from fairseq_plugins.translator import Translator
 
 Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the first's number
 

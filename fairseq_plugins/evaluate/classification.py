@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from fairseq.data import data_utils
 
-from fairseq_plugins.classifier import Classifier, Prediction
+from fairseq_plugins.api import Classifier, Prediction
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
@@ -18,7 +19,6 @@ from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank
-from fairseq_plugins.translator import Translator
 
 NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: skipped"
 # languages without spaces for which sacreBLEU has no tokeniser: characters are compared

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_plugins import commands, files
+from fairseq_plugins.api import Summarizer
 from fairseq_plugins.commands import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import Output
-from fairseq_plugins.summarizer import Summarizer
 
 
 def given(buffer=2, **where):

@@ -89,18 +89,18 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
 
 
 @pytest.mark.parametrize(
-    "main, engine, more, options, elsewhere",
+    "main, more, options, elsewhere",
     [
-        (translate.main, "translator", ["--nbest", 2, "--json"], {"nbest": 2}, "prefixes"),
-        (summarize.main, "summarizer", ["--nbest", 2, "--json"], {"nbest": 2}, "documents"),
+        (translate.main, ["--nbest", 2, "--json"], {"nbest": 2}, "prefixes"),
+        (summarize.main, ["--nbest", 2, "--json"], {"nbest": 2}, "documents"),
     ],
 )
-def test_translate_and_summarize(main, engine, more, options, elsewhere, calls_of):
+def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
     words = ["--model", "a", "b", "--data", "DATA", "--threads", 2, *SEARCH, *more]
     words += ["--sampling", "--sampling-topk", 9, "--temperature", 0.7, "--seed", 8]
     elsewhere += " output buffer processes max_len"
     words += ["--input", __file__]
-    ((opened,),) = calls_of(main, words, f"{engine}.open_engine", elsewhere=elsewhere)
+    ((opened,),) = calls_of(main, words, "api.open_engine", elsewhere=elsewhere)
     expected = {
         "threads": 2, "cpu": True, "fp16": True, "int8": True,
         "max_tokens": 70, "beam": 6, "lenpen": 0.5, "min_len": 3, "no_repeat_ngram": 4,

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from fairseq_plugins.classifier import Prediction
+from fairseq_plugins.api import Prediction
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.classification import Labels
 from tests.labelled import prepare

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.test_sets import Written
 from fairseq_plugins.train import planning
-from fairseq_plugins.translator import Translator
 from tests.conftest import OPTIMIZATION
 
 WORDS = "tea milk rice bread salt soup fish corn".split()

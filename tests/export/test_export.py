@@ -11,6 +11,7 @@ import torch
 from fairseq.data import BaseWrapperDataset, Dictionary, data_utils
 from fairseq.dataclass.configs import GenerationConfig
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import comparison, exporter, shared_table
 from fairseq_plugins.export import folder as export_folder
@@ -25,7 +26,6 @@ from fairseq_plugins.search.options import Options
 from fairseq_plugins.search.torch_backend.copied import find_copied
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.search.torch_backend.unknown import NUMBERS, to_known
-from fairseq_plugins.translator import Translator
 from tests.models import test_encoder_classifier as classifiers
 from tests.models.conftest import TINY, drop_mscffn
 

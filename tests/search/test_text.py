@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.search.text import Output
 from fairseq_plugins.text.processing import LengthLimit
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.translator import Translator
 
 
 class Echo:

@@ -11,6 +11,7 @@ import torch
 from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_plugins.api import Translator
 from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
 from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
@@ -18,7 +19,6 @@ from fairseq_plugins.evaluate import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.search.torch_backend import copied
 from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
-from fairseq_plugins.translator import Translator
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
 SIZES = {"train": 60, "valid": 20}

@@ -17,16 +17,15 @@ import numpy as np
 import pytest
 
 from fairseq_plugins import commands
+from fairseq_plugins.api import Scored, Summarizer, Translator
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.search.onnx_backend import exported_model as engine
 from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, Export
 from fairseq_plugins.search.torch_backend import trained_model as torch_engine
-from fairseq_plugins.summarizer import Summarizer
 from fairseq_plugins.system import workers
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
-from fairseq_plugins.translator import Scored, Translator
 from tests.search.onnx_backend.conftest import sign
 
 WITHOUT_TORCH = """
