@@ -86,12 +86,6 @@ def test_windows_of_padding_alone_are_zero(kind):
     assert torch.isfinite(x.grad).all()
 
 
-def test_time_window_larger_than_the_batch():
-    x = torch.randn(3, 2, 4, dtype=torch.float64)
-    pooled = TimePooling(8, "mean")(x, None)
-    assert torch.allclose(pooled, x.mean(dim=0, keepdim=True))
-
-
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_pooled_position_is_padding_only_when_its_whole_window_is(window, side):
@@ -168,12 +162,6 @@ def test_upsample_equals_the_reference(length, time_window, feature_window):
         lambda: [truth.upsample(pooled[0], time_window, feature_window, length)],
         {"x": pooled[0]},
     )
-
-
-def test_upsample_undoes_mean_pooling_of_constant_windows():
-    x = torch.randn(3, 2, 4).repeat_interleave(2, dim=0).repeat_interleave(3, dim=2)
-    pooled = FeaturePooling(12, 3, "mean")(TimePooling(2, "mean")(x))
-    assert torch.allclose(upsample(pooled, 2, 3, 6), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

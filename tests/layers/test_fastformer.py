@@ -1,7 +1,5 @@
 """Additive attention: all of its forms against the equations."""
 
-import copy
-
 import pytest
 import torch
 
@@ -17,11 +15,9 @@ from tests.batches import (
     randomize,
     run_or_skip,
     unpad,
-    value_and_gradients,
 )
 
 DIM, HEADS = 15, 3
-SHARED = ("none", "query-value", "head", "query-value,head")
 FORMS = ("plain", "keyless", "folded")
 ALL_FORMS = pytest.mark.parametrize("form", FORMS)
 
@@ -42,31 +38,6 @@ def use(form, mixer):
     mixer.fold = form == "folded"
 
 
-@pytest.mark.parametrize("interaction, form", [("add", "plain"), ("concat", "plain")])
-def test_padding_may_be_nan(interaction, form):
-    padding_may_be_nan(make_fastformer(interaction=interaction, shared="none"), form)
-
-
-@ALL_FORMS
-def test_padding_may_be_nan_in_every_form(form):
-    padding_may_be_nan(make_fastformer(), form)
-
-
-def padding_may_be_nan(mixer, form):
-    """It reaches no sum, not even as 0 * NaN."""
-    use(form, mixer)
-    lengths, memory_lengths = (4, 1, 6), (7, 2, 11)
-    x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, DIM, seed=1)
-    masks = padding_mask(lengths, "left"), padding_mask(memory_lengths, "left")
-
-    def run(fill):
-        out = mixer(pad(x, masks[0], fill), pad(memory, masks[1], fill), *masks)
-        return unpad(out, masks[0])
-
-    leaves = leaves_of(mixer, x=x, memory=memory)
-    assert_same_function(lambda: run(float("nan")), lambda: run(0.0), leaves)
-
-
 def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
     mixer = make_fastformer()
     calls = []
@@ -85,18 +56,6 @@ def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
         mixer(x, x)
         assert calls == expected, (length, bsz)
         calls.clear()
-
-
-@pytest.mark.parametrize(
-    "options", [{"shared": "head"}, {"interaction": "add"}, {"interaction": "concat"}]
-)
-def test_options_that_exclude_reassociation_use_the_plain_form(options):
-    mixer = make_fastformer(**options)
-    mixer.reassociate = True
-    x = torch.randn(40 * DIM, 1, DIM).double()
-    plain = copy.deepcopy(mixer)
-    plain.reassociate = False
-    assert torch.equal(mixer(x, x), plain(x, x))
 
 
 @pytest.mark.parametrize("form", ["keyless", "folded"])
@@ -156,33 +115,6 @@ def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
         assert_close(mixer(x, x), expected)
 
 
-def test_sharing_means_fewer_parameters():
-    def count(**options):
-        mixer = build(24, 4, **options)
-        return sum(p.numel() for p in mixer.parameters())
-
-    separate = count(shared="none")
-    assert separate == 4 * (24 * 24 + 24) + 2 * 24
-    assert count() == separate - (24 * 24 + 24)
-    assert count(shared="head") == 3 * (36 + 6) + (576 + 24) + 2 * 6
-    assert count(interaction="concat") == 2 * (576 + 24) + (3 * 576 + 24) + 24 + 2 * 24
-
-
-@ALL_FORMS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_rows_of_padding_alone_are_finite(dtype, form):
-    lengths = (0, 5, 0)
-    mask = padding_mask(lengths)
-    mixer = build(DIM, HEADS).to(dtype)
-    use(form, mixer)
-    x = torch.randn(5, 3, DIM).to(dtype).requires_grad_()
-    out = run_or_skip(lambda: mixer(x, x, mask, mask))
-    assert out.dtype == dtype and torch.isfinite(out).all()
-    out.float().pow(2).sum().backward()
-    for tensor in [x] + list(mixer.parameters()):
-        assert torch.isfinite(tensor.grad).all()
-
-
 @ALL_FORMS
 @pytest.mark.parametrize("scale", [1.0, 200.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -201,65 +133,6 @@ def test_long_input_is_finite_in_reduced_precision(dtype, scale, form):
     out.float().mean().backward()
     for tensor in [x] + list(mixer.parameters()):
         assert torch.isfinite(tensor.grad).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("length, dim, heads", [(70, 64, 4), (257, 64, 2), (130, 96, 16)])
-def test_reduced_precision_is_as_good_as_the_plain_form(dtype, length, dim, heads):
-    """max |other form - exact| <= 2 max |plain - exact|, output and input gradient."""
-    worst = {}
-    for seed in range(3):
-        torch.manual_seed(seed)
-        mixer = build(dim, heads).to(dtype)
-        x = torch.randn(length, 3, dim).to(dtype)
-        exact_mixer = copy.deepcopy(mixer).double()
-
-        def compute(model, x):
-            leaf = x.clone().requires_grad_()
-            out = model(leaf, leaf)
-            gradient = torch.autograd.grad(out.double().pow(2).mean(), leaf)[0]
-            return out.detach().double(), gradient.double() / gradient.double().abs().max()
-
-        use("plain", exact_mixer)
-        exact = compute(exact_mixer, x.double())
-        for form in FORMS:
-            use(form, mixer)
-            found = run_or_skip(lambda m=mixer, x=x: compute(m, x))
-            for what, value, true in zip(("output", "gradient"), found, exact):
-                key = (what, form)
-                worst[key] = max(worst.get(key, 0.0), (value - true).abs().max().item())
-    for what in ("output", "gradient"):
-        for form in FORMS[1:]:
-            assert worst[what, form] <= 2 * worst[what, "plain"], worst
-
-
-def test_layer_sharing_adds_up_gradients():
-    """Two layers with one mixer: its gradient is the sum over both uses."""
-    mixer = make_fastformer()
-    twin = copy.deepcopy(mixer)
-    x = make_sentences((5,), DIM)
-    parameters = dict(mixer.named_parameters())
-    twins = dict(twin.named_parameters())
-
-    def twice(first, second):
-        y = first(x[0].unsqueeze(1), x[0].unsqueeze(1))
-        return [second(y, y).squeeze(1)]
-
-    _, shared = value_and_gradients(lambda: twice(mixer, mixer), parameters)
-    _, first = value_and_gradients(lambda: twice(mixer, twin), parameters)
-    _, second = value_and_gradients(lambda: twice(mixer, twin), twins)
-    for name in parameters:
-        assert_close(shared[name], first[name] + second[name], name)
-
-
-def test_order_of_positions_does_not_matter():
-    """Additive attention sees a set: permuting the input permutes the output."""
-    mixer = make_fastformer()
-    x = torch.randn(9, 2, DIM, dtype=torch.float64)
-    order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
-    for form in FORMS:
-        use(form, mixer)
-        assert_close(mixer(x[order], x[order]), mixer(x, x)[order])
 
 
 @ALL_FORMS

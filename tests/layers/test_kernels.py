@@ -90,6 +90,14 @@ def compare(fast, plain, leaves, others, tolerance):
         assert worst <= tolerance * max(1.0, expected.abs().max().item()), (number, worst)
 
 
+def count_calls(monkeypatch, owner, name):
+    """The arguments of each call of a kernel, which is called still."""
+    calls, apply = [], getattr(owner, name).apply
+    counted = mock.Mock(apply=lambda *given: calls.append(given) or apply(*given))
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
 def normal(*shape, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
@@ -405,25 +413,22 @@ def test_a_kernel_is_checked_once_for_each_number_type(fresh, monkeypatch):
     assert [given[2] for given in checked] == [torch.bfloat16, torch.float16]
 
 
-def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(fresh, monkeypatch, caplog):
-    monkeypatch.setattr(kernels, "_check", lambda name, *given: "it fails" * (name == "products"))
-    for _ in range(2):
-        assert not kernels.usable(HALF, "products", 1)
-        assert not kernels.usable(HALF, "products", 2)
-        assert kernels.usable(HALF, "additive_attention", 1)
-    assert kernels.in_use() == ["additive_attention"]
-    assert [record.message for record in caplog.records] == [
-        "Triton kernels are not used, plain torch is: it fails"
-    ]
+@pytest.mark.parametrize("failing", ["products", "without dropout"])
+def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(
+    fresh, monkeypatch, caplog, failing
+):
+    """One process alone may find that without dropout, in validation: training stays as it is."""
 
+    def check(name, *given):
+        return "it fails" * (name == failing or failing == "without dropout" and given[-1] == 0)
 
-def test_a_kernel_that_fails_without_dropout_stays_on_in_training(fresh, monkeypatch, caplog):
-    """One process alone may find that, in validation, and a checkpoint holds the names."""
-    monkeypatch.setattr(kernels, "_check", lambda *given: "it fails" * (given[-1] == 0))
+    monkeypatch.setattr(kernels, "_check", check)
     for _ in range(2):
-        assert kernels.usable(HALF, "residual", 8, 1)
-        assert not kernels.usable(HALF, "residual", 8, 0)
-    assert kernels.in_use() == ["residual"]
+        assert kernels.usable(HALF, "products", 8, 1) == (failing == "without dropout")
+        assert not kernels.usable(HALF, "products", 8, 0)
+        assert kernels.usable(HALF, "additive_attention", 8, 1)
+    on = ["additive_attention"] if failing == "products" else ["additive_attention", "products"]
+    assert sorted(kernels.in_use()) == on
     assert [record.message for record in caplog.records] == [
         "Triton kernels are not used, plain torch is: it fails"
     ]
@@ -499,11 +504,8 @@ def build_mscffn(dropout):
 @pytest.mark.parametrize("usable", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_mscffn_uses_its_kernel(monkeypatch, dropout, usable):
-    asked, products = [], module("products")
+    asked, taken = [], count_calls(monkeypatch, module("products"), "KernelProducts")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
-    taken, apply = [], products.KernelProducts.apply
-    kernel = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
-    monkeypatch.setattr(products, "KernelProducts", kernel)
     ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16)
     out = ffn(x)
     out.float().pow(2).sum().backward()
@@ -519,11 +521,8 @@ def test_mscffn_uses_its_kernel(monkeypatch, dropout, usable):
 @pytest.mark.parametrize("usable", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
-    asked, kernel = [], module("additive_attention")
+    asked, taken = [], count_calls(monkeypatch, module("additive_attention"), "KernelSums")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
-    taken, apply = [], kernel.KernelSums.apply
-    counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
-    monkeypatch.setattr(kernel, "KernelSums", counted)
     torch.manual_seed(1)
     mixer = Fastformer(MixerSpec(16, 16, 2, dropout=dropout)).half().to(DEVICE)
     mixer.reassociate = mixer.fold = True
@@ -552,10 +551,7 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
         for starts in ([0, 1, 1, 8, 13], [0, 5, 5, 7, 20])
     ]
     leaves = [x, memory, *mixer.parameters()]
-    kernel, taken = module("additive_attention"), []
-    apply = kernel.KernelSums.apply
-    counted = mock.Mock(apply=lambda *given: taken.append(1) or apply(*given))
-    monkeypatch.setattr(kernel, "KernelSums", counted)
+    taken = count_calls(monkeypatch, module("additive_attention"), "KernelSums")
     monkeypatch.setattr(kernels, "usable", lambda *given: True)
     found = []
     for on_gpu in (False, True):
@@ -574,11 +570,8 @@ def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training):
     dropout = FairseqDropout(p, "any").train(training)
     norm = torch.nn.LayerNorm(24).half().to(DEVICE)
     x, before = normal(9, 2, 24, dtype=torch.float16), normal(9, 2, 24, dtype=torch.float16, seed=1)
-    asked, kernel = [], module("residual")
+    asked, taken = [], count_calls(monkeypatch, module("residual"), "KernelResidual")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
-    taken, apply = [], kernel.KernelResidual.apply
-    counted = mock.Mock(apply=lambda *given: taken.append(given) or apply(*given))
-    monkeypatch.setattr(kernel, "KernelResidual", counted)
     monkeypatch.setattr(residual, "is_on_gpu", lambda x: True)
     own = module("draws").new_seeds(x, 3)[1:2]
     summed, out = residual.add_and_normalise(x, before, dropout, norm, own)

@@ -50,23 +50,10 @@ def true_rows(ffn, rows, capacity_factor=None):
     return truth.switch(rows, ffn.router, [run(e) for e in ffn.experts], capacity_factor)
 
 
-def test_four_experts_by_default():
-    assert len(SwitchFeedForward(FeedForwardSpec(DIM, 9)).experts) == 4
-
-
 def test_the_router_begins_with_small_scores():
     """Of features of deviation 1 they deviate by 0.1^0.5."""
     router = SwitchFeedForward(FeedForwardSpec(900, 2)).router
     assert router.std().item() == pytest.approx((0.1 / 900) ** 0.5, rel=0.1)
-
-
-def test_every_position_gets_its_expert():
-    """In evaluation, where a capacity is not enforced."""
-    ffn = make_switch(experts=3, capacity_factor=0.5)
-    x = make_sentences([11], DIM)
-    assert_same_function(
-        lambda: [ffn(x[0])], lambda: [true_rows(ffn, list(x[0]))[0]], leaves_of(ffn, x=x)
-    )
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -124,15 +111,6 @@ def test_the_router_is_exact_in_reduced_precision(dtype):
         assert torch.isfinite(ffn(x)).all()
 
 
-def test_scripted_equals_eager():
-    ffn = make_switch()
-    scripted = torch.jit.script(ffn)
-    x = torch.randn(5, 3, DIM).double()
-    for mask in (None, padding_mask((5, 1, 2))):
-        for _ in range(3):
-            assert torch.equal(scripted(x, mask), ffn(x, mask))
-
-
 class Criterion(nn.Module):
     sentence_avg = False
 
@@ -140,10 +118,15 @@ class Criterion(nn.Module):
         return model(sample).pow(2).sum(), 7, {"loss": 0.0, "ntokens": 40}
 
 
-def test_every_criterion_gets_the_loss_in_training():
-    """Twice, as the hook must find the loss of each batch, and forget it."""
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_every_criterion_gets_the_loss_in_training(sentence_avg):
+    """Twice, as the hook must find the loss of each batch, and forget it.
+
+    Its weight is that against the loss of a token, also with --sentence-avg.
+    """
     model = nn.Sequential(make_switch(balance=0.3), make_switch(experts=2, balance=0.5)).train()
     criterion = Criterion()
+    criterion.sentence_avg = sentence_avg
     criterion.register_forward_hook(add_auxiliary_losses)
     for seed in range(2):
         torch.manual_seed(seed)
@@ -153,7 +136,8 @@ def test_every_criterion_gets_the_loss_in_training():
         plain = model(x).pow(2).sum()
         balances = [module.take_balance() for module in model]
         assert size == 7
-        assert_close(loss, plain + 7 * (0.3 * balances[0] + 0.5 * balances[1]))
+        size = 40 if sentence_avg else 7
+        assert_close(loss, plain + size * (0.3 * balances[0] + 0.5 * balances[1]))
         logged = logs.get_smoothed_values()["balance"]
         assert logged == pytest.approx(sum(balances).item() / 2, abs=1e-3)
         (gradient,) = torch.autograd.grad(balances[0], model[0].router)
@@ -161,17 +145,6 @@ def test_every_criterion_gets_the_loss_in_training():
         assert [module.take_balance() for module in model] == [None, None]
     model.eval()
     assert_close(criterion(model, x)[0], model(x).pow(2).sum())
-
-
-def test_with_sentence_avg_the_weight_stays_that_against_a_token_s_loss():
-    model, criterion = nn.Sequential(make_switch(balance=0.3)).train(), Criterion()
-    criterion.sentence_avg = True
-    criterion.register_forward_hook(add_auxiliary_losses)
-    x = torch.randn(9, DIM).double()
-    loss, size, _ = criterion(model, x)
-    plain = model(x).pow(2).sum()
-    assert size == 7
-    assert_close(loss, plain + 40 * 0.3 * model[0].take_balance())
 
 
 @pytest.mark.parametrize("kind", [FairseqTask, LegacyFairseqTask])
