@@ -113,14 +113,9 @@ def test_the_report_shows_what_comes_back_changed(prepare, words, some):
         line for line in LINES if processor.decode(processor.encode_target(line)) != composed(line)
     ]
     report = (folder / "report.txt").read_text("utf-8")
-    assert "All text was brought into Unicode's form NFC." in report
     told = f"valid.mul: subwords give {len(changed)} of {len(LINES)} lines back changed"
     assert (told in report) == bool(changed) and len(changed) >= len(some)
     assert ("valid.mul: subwords give every line back" in report) == (not changed)
-    assert report.count("\n  -> ") == 2 * min(3, len(changed))  # of both sides
-    for line in changed[:3]:
-        assert f"\n  {composed(line)}\n  -> " in report
-    assert ("--tokenizer none --subword sentencepiece changes nothing" in report) == bool(some)
     for language in some:
         assert scores(folder, language)["BLEU"] < 100
 
@@ -147,22 +142,13 @@ def test_the_default_depends_on_options_alone(source, target, words, kind, token
     assert settings.normalization == "NFC"
 
 
-@pytest.mark.parametrize("form", [None, '"normalization": "NFKD", '])
+@pytest.mark.parametrize("form", [{}, {"normalization": "NFKD"}])
 def test_a_folder_of_another_version_is_refused_in_one_line(tmp_path, form):
-    for split in ("train", "valid"):
-        for language in ("fr", "en"):
-            (tmp_path / f"{split}.{language}").write_text("Été, it's.\n" * 9, encoding="utf-8")
-    words = ["--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
-    words += ["--train", str(tmp_path / "train"), "--valid", str(tmp_path / "valid")]
-    prepare_translation.main([str(tmp_path / "data"), *words])
-    record = json.loads((tmp_path / "data" / RECORD).read_text("utf-8"))
-    if form is None:
-        del record["settings"]["normalization"]
-    else:
-        record["settings"]["normalization"] = "NFKD"
-    (tmp_path / "data" / RECORD).write_text(json.dumps(record), encoding="utf-8")
+    settings = {"source_lang": "fr", "target_lang": "en", "tokenizer": "moses", "subword": "bpe"}
+    record = {"settings": {**settings, "lowercase": False, **form}}
+    (tmp_path / RECORD).write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="normalization.*make this one anew with them$"):
-        _ = Prepared(tmp_path / "data").processing
+        _ = Prepared(tmp_path).processing
 
 
 def test_scripts_without_spaces_are_known():
