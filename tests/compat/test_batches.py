@@ -1,6 +1,5 @@
 """Every sentence is in a batch."""
 
-import argparse
 import re
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.models.transformer import TransformerModel
-from fairseq.tasks.fairseq_task import FairseqTask
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import batches
@@ -17,8 +15,6 @@ from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import run_cli
 
 compat.apply()
-
-SIZES = (1, 9, 16, 33)  # of real data; 1 to 33 are tried without a model
 
 
 @pytest.mark.parametrize("limits", [(None, None), (40, None), (None, 5), (None, 16), (60, 12)])
@@ -52,25 +48,6 @@ def test_a_sentence_longer_than_a_batch_is_told(vector):
         data_utils.batch_by_size(
             np.arange(2), lengths.__getitem__, lengths if vector else None, max_tokens=8
         )
-
-
-def test_batches_of_fixed_shapes_hold_every_sentence():
-    lengths = np.arange(1, 34) % 12 + 1
-    batches = data_utils.batch_by_size(
-        np.argsort(lengths), lengths.__getitem__, fixed_shapes=[(8, 6), (4, 12)]
-    )
-    assert sorted(i for batch in batches for i in batch) == list(range(33))
-
-
-def test_batches_that_are_complete_are_left_as_they_are():
-    complete = [np.arange(3), np.arange(3, 5)]
-    owner = argparse.Namespace(batch_by_size=lambda indices, **kwargs: complete)
-    repaired, data_utils.batch_by_size = data_utils.batch_by_size, owner.batch_by_size
-    try:
-        batches.keep_the_last_batch()
-        assert data_utils.batch_by_size(iter(range(5))) is complete
-    finally:
-        data_utils.batch_by_size = repaired
 
 
 def test_no_sentence_is_an_error_where_fairseq_would_crash_and_no_batch_elsewhere():
@@ -254,66 +231,3 @@ def test_the_hub_translates_no_sentence(tiny_checkpoint, toy_data):
     folder, name = str(tiny_checkpoint.parent), tiny_checkpoint.name
     model = TransformerModel.from_pretrained(folder, name, str(toy_data.bin))
     assert model.translate([]) == [] and len(model.translate(["ba"])) == 1
-
-
-@pytest.fixture(scope="module")
-def splits_of_every_size(tmp_path_factory, toy_data, run_preprocess):
-    """Binarised data whose splits size_1_, size_7_, ... have so many sentences."""
-    folder = tmp_path_factory.mktemp("sizes")
-    prefixes = []
-    for size in SIZES:
-        for language in ("src", "tgt"):
-            lines = (toy_data.raw / ("train." + language)).read_text().splitlines()[:size]
-            path = folder / f"{size}.{language}"
-            path.write_text("\n".join(lines) + "\n")
-        prefixes.append(str(folder / str(size)))
-    run_preprocess(
-        "--source-lang", "src", "--target-lang", "tgt", "--testpref", ",".join(prefixes),
-        "--srcdict", toy_data.bin / "dict.src.txt", "--tgtdict", toy_data.bin / "dict.tgt.txt",
-        "--destdir", folder / "bin", "--workers", 1,
-    )  # fmt: skip
-    # fairseq takes train, train1, train2, ... for one split, and so test, test1, ...
-    for path in (folder / "bin").glob("test*"):
-        number, rest = re.fullmatch(r"test(\d*)(\..*)", path.name).groups()
-        path.rename(path.with_name(f"size_{SIZES[int(number or 0)]}_{rest}"))
-    return folder / "bin"
-
-
-def split_of(size):
-    return f"size_{size}_"
-
-
-def test_training_and_validation_see_every_sentence(
-    splits_of_every_size, tmp_path, monkeypatch, run_train, train_args
-):
-    seen = {"train": [], "valid": []}
-    for step in seen:
-        original = getattr(FairseqTask, step + "_step")
-
-        def record(self, sample, *args, step=step, original=original, **kwargs):
-            seen[step].extend(sample["id"].tolist())
-            return original(self, sample, *args, **kwargs)
-
-        monkeypatch.setattr(FairseqTask, step + "_step", record)
-    # fairseq shares one iterator between subsets of the same name
-    for size, other in zip(SIZES, SIZES[1:] + SIZES[:1]):
-        seen["train"].clear()
-        seen["valid"].clear()
-        run_train(
-            splits_of_every_size, *train_args, "--train-subset", split_of(size),
-            "--valid-subset", split_of(other), "--max-tokens", 100, "--max-epoch", 1, "--no-save",
-            "--save-dir", tmp_path,
-        )  # fmt: skip
-        assert sorted(seen["train"]) == list(range(size))
-        assert sorted(seen["valid"]) == list(range(other))
-
-
-def test_generation_translates_every_sentence(splits_of_every_size, tiny_checkpoint, run_generate):
-    for size in SIZES:
-        output = run_generate(
-            splits_of_every_size, "--path", tiny_checkpoint, "--gen-subset", split_of(size),
-            "--max-tokens", 100, "--beam", 1, "--max-len-b", 3, "--no-progress-bar",
-        ).output  # fmt: skip
-        translated = re.findall(r"^H-(\d+)\t", output, re.MULTILINE)
-        assert sorted(map(int, translated)) == list(range(size))
-        assert f"Translated {size} sentences" in output

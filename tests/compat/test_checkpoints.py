@@ -74,52 +74,41 @@ def test_no_program_runs_a_planted_call(
     assert not touched.exists()
 
 
-def damaged(kind, content):
-    return {
-        "cut": content[: len(content) // 2],
-        "without its end": content[:-30],
-        "zeros": bytes(len(content)),
-        "zeros at the start": bytes(1000) + content[1000:],
-        "zeros in the middle": content[:2000] + bytes(4000) + content[6000:],
-        "random": random.Random(1).getrandbits(40000).to_bytes(5000, "big"),
-        "empty": b"",
-        "one byte": b"\x80",
-        "HTML": b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
-        "text": b"a checkpoint\n" * 99,
-        "old pickle": pickle.dumps({"model": {}}),
-        "weights alone": saved({"weight": torch.ones(2)}),
-        "model alone": saved({"model": {"weight": torch.ones(2)}}),
-        "list": saved([1, 2]),
-        "array of history": saved({"model": {}, "optimizer_history": torch.ones(3), "epoch": 1}),
-        "text of words": saved({"model": {}, "best_loss": 1, "epoch": 1, WORDS: "x"}),
-        "list of weights": saved({"model": [1], "optimizer_history": [], "extra_state": {}}),
-        "no history": saved({"model": {}, "optimizer_history": [], "extra_state": {}}),
-        "options of another kind": saved(
-            {"model": {}, "optimizer_history": [{}], "extra_state": {}, "cfg": {}, "args": 1}
-        ),
-        "old format, cut": saved({"model": torch.ones(99)}, False)[:-99],
-    }[kind]
-
-
 def saved(value, zipped=True):
     file = io.BytesIO()
     torch.save(value, file, _use_new_zipfile_serialization=zipped)
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "cut", "without its end", "zeros", "zeros at the start", "zeros in the middle", "random",
-        "empty", "one byte", "HTML", "text", "old pickle", "weights alone", "model alone", "list",
-        "array of history", "text of words",
-        "list of weights", "no history", "options of another kind",
-        "old format, cut",
-    ],
-)  # fmt: skip
+MODEL = {"model": {}, "optimizer_history": [], "extra_state": {}}
+DAMAGED = {
+    "cut": lambda content: content[: len(content) // 2],
+    "without its end": lambda content: content[:-30],
+    "zeros": lambda content: bytes(len(content)),
+    "zeros at the start": lambda content: bytes(1000) + content[1000:],
+    "zeros in the middle": lambda content: content[:2000] + bytes(4000) + content[6000:],
+    "random": lambda content: random.Random(1).getrandbits(40000).to_bytes(5000, "big"),
+    "empty": b"",
+    "one byte": b"\x80",
+    "HTML": b"<!DOCTYPE html><html><body>404 Not Found</body></html>",
+    "text": b"a checkpoint\n" * 99,
+    "old pickle": pickle.dumps({"model": {}}),
+    "weights alone": saved({"weight": torch.ones(2)}),
+    "model alone": saved({"model": {"weight": torch.ones(2)}}),
+    "list": saved([1, 2]),
+    "array of history": saved({"model": {}, "optimizer_history": torch.ones(3), "epoch": 1}),
+    "text of words": saved({"model": {}, "best_loss": 1, "epoch": 1, WORDS: "x"}),
+    "list of weights": saved({**MODEL, "model": [1]}),
+    "no history": saved(MODEL),
+    "options of another kind": saved({**MODEL, "optimizer_history": [{}], "cfg": {}, "args": 1}),
+    "old format, cut": saved({"model": torch.ones(99)}, False)[:-99],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
 def test_damaged_files_are_told_in_one_line(kind, tmp_path, tiny_checkpoint):
-    path = tmp_path / "damaged.pt"
-    path.write_bytes(damaged(kind, tiny_checkpoint.read_bytes()))
+    path, content = tmp_path / "damaged.pt", DAMAGED[kind]
+    path.write_bytes(content(tiny_checkpoint.read_bytes()) if callable(content) else content)
     with pytest.raises(ConfigurationError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = str(error.value)

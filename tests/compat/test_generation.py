@@ -1,7 +1,5 @@
 """Repairs of the search and of what it prints."""
 
-import re
-
 import pytest
 import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
@@ -31,22 +29,6 @@ def test_tokens_that_would_repeat_an_ngram_are_banned(size):
         actual = block(tokens, scores, hypotheses, 1, step)
         assert actual.tolist() == expected.tolist()
         tokens[:, step + 1] = torch.randint(3, vocabulary, (hypotheses,), generator=generator)
-
-
-def test_no_repeat_ngram_size(tiny_checkpoint, toy_data, run_generate):
-    """Single words, as the output does not show the start symbols between the words of a pair."""
-
-    def repeated(*flags):
-        output = run_generate(
-            toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--min-len", 9,
-            "--max-len-a", 0, "--max-len-b", 12, *flags,
-        ).output  # fmt: skip
-        texts = re.findall(r"^H-\d+\t\S+\t(.*)$", output, re.MULTILINE)
-        assert len(texts) == 13
-        return sum(len(text.split()) - len(set(text.split())) for text in texts)
-
-    assert repeated() > 0
-    assert repeated("--no-repeat-ngram-size", 1) == 0
 
 
 @pytest.mark.parametrize(

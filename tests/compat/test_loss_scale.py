@@ -101,16 +101,7 @@ def test_a_state_of_fairseqs_begins_with_the_first_scale(make):
 
 
 def test_every_counter_of_fp16_is_restored():
-    words = [
-        "data",
-        "--memory-efficient-fp16",
-        "--optimizer",
-        "adam",
-        "--lr",
-        "0.1",
-        "--arch",
-        "transformer",
-    ]
+    words = "data --memory-efficient-fp16 --optimizer adam --lr 0.1 --arch transformer".split()
     parsed = options.parse_args_and_arch(options.get_training_parser(), words)
     cfg = convert_namespace_to_omegaconf(parsed)
     first, resumed = (

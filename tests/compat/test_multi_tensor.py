@@ -59,22 +59,6 @@ def test_adam_is_fairseqs_to_the_bit(monkeypatch, options):
         assert ours == theirs if isinstance(ours, int) else torch.equal(ours, theirs)
 
 
-def test_the_number_of_operations_does_not_grow_with_the_model(monkeypatch):
-    counts = {}
-    for devices in ((), ("cpu",)):
-        monkeypatch.setattr(multi_tensor, "DEVICES", devices)
-        for copies in (1, 8):
-            params = parameters(copies)
-            optimizer = Adam(params, lr=0.1)
-            for p in params:
-                p.grad = torch.ones_like(p)
-            with Counter() as counter:
-                optimizer.step()
-            counts[devices, copies] = counter.count
-    assert counts[("cpu",), 1] == counts[("cpu",), 8] <= 10
-    assert counts[(), 8] > 7 * counts[(), 1] > counts[("cpu",), 8]
-
-
 def test_nor_does_that_of_a_whole_update_in_bf16(monkeypatch):
     monkeypatch.setattr(multi_tensor, "DEVICES", ("cpu",))
     monkeypatch.setattr(utils, "multi_tensor_total_norm", multi_tensor.total_norm, raising=False)
@@ -99,25 +83,6 @@ def test_nor_does_that_of_a_whole_update_in_bf16(monkeypatch):
         assert not any(p.grad.any() for p in optimizer.fp32_params)
         counts.append(counter.count)
     assert counts[0] == counts[1] <= 25
-
-
-@pytest.mark.parametrize("more", [(), ("--bf16", "--clip-norm", "0.1", "--weight-decay", "0.01")])
-def test_trainings_are_the_same(more, monkeypatch, toy_data, tmp_path, run_train, train_args):
-    states = []
-    for number, devices in enumerate(((), ("cpu",))):
-        monkeypatch.setattr(multi_tensor, "DEVICES", devices)
-        folder = tmp_path / str(number)
-        words = [*train_args, *more, "--cpu", "--max-update", 4]
-        run_train(toy_data.bin, *words, "--save-dir", folder)
-        states.append(torch.load(folder / "checkpoint_last.pt", weights_only=False))
-    plain, listed = states
-    assert all(torch.equal(plain["model"][name], listed["model"][name]) for name in plain["model"])
-    moments = [state["last_optimizer_state"]["state"] for state in states]
-    assert moments[0].keys() == moments[1].keys()
-    for index, state in moments[0].items():
-        assert state["step"] == moments[1][index]["step"] == 4
-        for name in ("exp_avg", "exp_avg_sq"):
-            assert torch.equal(state[name], moments[1][index][name])
 
 
 def test_the_norm_of_all_gradients(monkeypatch):
