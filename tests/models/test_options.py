@@ -287,6 +287,7 @@ MISTAKES = """
 --encoder-attention-heads 7 -> 24 6 8
 --decoder-attention-heads 5 -> 24 4 6
 --encoder-ffn mscffn --mscffn-subspaces 5 -> 4 6
+--encoder-ffn mscffn --mscffn-subspaces 8 -> 6 12
 --encoder-ffn mscffn --mscffn-subspaces -4 -> 2
 --encoder-ffn mscffn --mscffn-subspaces 24 -> 12
 --decoder-ffn mscffn --mscffn-subspaces 7 -> 6 8
