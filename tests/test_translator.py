@@ -23,8 +23,8 @@ from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.commands import evaluate, prepare_translation, summarize
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.options import LARGEST_PENALTY, Options
 from tests.conftest import OPTIMIZATION, reversed_copy

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins.data.length_ratios import length_ratios
+from fairseq_plugins.data.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.files import (
     PART,
@@ -21,7 +22,6 @@ from fairseq_plugins.files import (
     read_json,
     write_json,
 )
-from fairseq_plugins.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
 
 LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours
 WORK = "work"  # a subfolder that exists only during the preparation

@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_plugins.api import Summarizer, Translator
+from fairseq_plugins.data.prepared_folder import Prepared, differing
+from fairseq_plugins.data.processing import Processing
+from fairseq_plugins.data.sentences import is_blank
+from fairseq_plugins.data.subwords import SPECIAL
 from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import checkpoint_of
 from fairseq_plugins.evaluate.request import EvaluationRequest, choose
 from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
-from fairseq_plugins.prepared_folder import Prepared, differing
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.system.workers import default_workers, map_batches
-from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.text.sentences import is_blank
-from fairseq_plugins.text.subwords import SPECIAL
 
 EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
 LINES, CHARACTERS = 512, 1 << 17  # that a process translates at a time

@@ -11,9 +11,9 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.checkpoints import stored_words
+from fairseq_plugins.data.prepared_folder import differing
 from fairseq_plugins.errors import ConfigurationError, check_range
 from fairseq_plugins.files import write_bytes
-from fairseq_plugins.prepared_folder import differing
 
 PATTERNS = {
     "epoch": r"checkpoint(\d+)\.pt",

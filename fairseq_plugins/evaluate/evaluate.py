@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
+from fairseq_plugins.data.prepared_folder import Prepared, digest_of_words, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.classification import Labels
@@ -27,7 +28,6 @@ from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.test_sets import TestSet
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest, read_json, write_json
-from fairseq_plugins.prepared_folder import Prepared, digest_of_words, digests_of_words
 from fairseq_plugins.search.checkpoints import Training, check_same_text, training_of
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import Export

@@ -22,14 +22,14 @@ from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import ModelMismatch
-from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.prepared_folder import (
+from fairseq_plugins.data.prepared_folder import (
     Prepared,
     dictionaries,
     differing,
     digests_of_words,
     stored_settings,
 )
+from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.search.engine import Place
 from fairseq_plugins.system.quiet import at_least, only_warnings_of_fairseq
 

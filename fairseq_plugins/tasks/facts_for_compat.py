@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fairseq_plugins.compat.plugin import plugin
-from fairseq_plugins.prepared_folder import RECORD, check_intact, digests_of_words
+from fairseq_plugins.data.prepared_folder import RECORD, check_intact, digests_of_words
 from fairseq_plugins.scoring.rouge import METRICS
 
 

@@ -19,10 +19,10 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
+from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.options.arguments import find_misspelt
-from fairseq_plugins.prepared_folder import dictionaries
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.run_folder import END, PER_UPDATE, TOKENS
 

@@ -20,8 +20,8 @@ from fairseq.trainer import Trainer
 from fairseq_plugins import compat
 from fairseq_plugins.compat import checkpoints
 from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.data.prepared_folder import digests_of_words
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import digests_of_words
 from tests.compat.test_unpickling import Call
 
 compat.apply()

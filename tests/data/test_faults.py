@@ -26,9 +26,9 @@ from fairseq_plugins.data import archives, iwslt14, pipeline, stories
 from fairseq_plugins.data.archives import open_archive
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.lead import read_stories
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.system import workers
 
 

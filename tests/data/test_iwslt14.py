@@ -10,8 +10,8 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.commands import prepare_iwslt14
 from fairseq_plugins.data import iwslt14, pipeline
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import Prepared
 
 
 def read(path):

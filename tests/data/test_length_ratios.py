@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_plugins.data.length_ratios import length_ratio
-from fairseq_plugins.prepared_folder import Prepared
+from fairseq_plugins.data.prepared_folder import Prepared
 
 
 @pytest.mark.parametrize("target_per_source", [0.5, 1.0, 7.3])

@@ -12,8 +12,8 @@ from fairseq_plugins.commands import (
     prepare_summarization,
     prepare_translation,
 )
+from fairseq_plugins.data.prepared_folder import stored_settings
 from fairseq_plugins.files import digest
-from fairseq_plugins.prepared_folder import stored_settings
 from tests.data.test_summarization import archive, write_pairs  # noqa: F401
 from tests.labelled import write_texts
 

@@ -12,11 +12,11 @@ import pytest
 from fairseq_plugins import files
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.data.classification import parse_labelled
+from fairseq_plugins.data.prepared_folder import stored_settings
 from fairseq_plugins.data.readers import Inputs, find_input, parse_texts, parsed
 from fairseq_plugins.data.summarization import parse_document
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
-from fairseq_plugins.prepared_folder import stored_settings
 
 SIDES = ("de", "en")
 OPEN = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -15,11 +15,11 @@ from sacrebleu.metrics import BLEU
 from fairseq_plugins import Summarizer, Translator
 from fairseq_plugins.commands import distill
 from fairseq_plugins.compat.checkpoints import WORDS
+from fairseq_plugins.data.prepared_folder import Prepared, digests_of_words
 from fairseq_plugins.distill import distillation, teachers
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.prepared_folder import Prepared, digests_of_words
 from fairseq_plugins.search.text import sentences_of
 from tests import tiny_runs
 

@@ -19,13 +19,13 @@ from fairseq_plugins import files
 from fairseq_plugins.commands import evaluate as command
 from fairseq_plugins.commands import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate import translation
 from fairseq_plugins.evaluate.evaluate import Opened
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.translation import Translations
-from fairseq_plugins.prepared_folder import Prepared
 from tests.conftest import ROOT, reversed_copy
 
 TARGET = [  # with what Moses escapes, splits and joins

@@ -14,13 +14,13 @@ import torch
 
 from fairseq_plugins import commands, files
 from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.request import open_with, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
 from fairseq_plugins.files import digest
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import ENCODER, Export
 from tests.conftest import SIZES, write_toy_text

@@ -12,8 +12,8 @@ from fairseq.data.data_utils import load_indexed_dataset
 from fairseq.data.huffman import HuffmanCodeBuilder, HuffmanMMapIndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
 from tests.conftest import ROOT
 from tests.faults.training import load, updates
 

@@ -68,7 +68,7 @@ def test_data_is_found_from_another_working_directory(
         assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
     (data / "bpe.codes").touch()
     unreadable = mock.Mock(side_effect=ConfigurationError("bpe.codes cannot be read"))
-    monkeypatch.setattr("fairseq_plugins.prepared_folder.digest", unreadable)
+    monkeypatch.setattr("fairseq_plugins.data.prepared_folder.digest", unreadable)
     assert load_models([str(checkpoint)], None)[0] == tmp_path / "data" / "toy"
 
 

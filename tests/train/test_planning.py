@@ -10,8 +10,8 @@ import pytest
 
 from fairseq_plugins import files
 from fairseq_plugins.commands import train as command
+from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import planning
 from fairseq_plugins.train.fairseq_program import words_of

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from fairseq_plugins import lab
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.files import count_lines, read_json, write_json
 from fairseq_plugins.lab.benchmarks import machine
 from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction import report
 from fairseq_plugins.lab.reproduction.tables import BASELINE
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.train import recipes
 from fairseq_plugins.train.jobs import failure_in
 from fairseq_plugins.train.sweep import Sweep, SweepRequest

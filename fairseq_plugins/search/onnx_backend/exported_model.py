@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.engine import Done, Input, OneProcess, refuse_pickling
 from fairseq_plugins.search.options import Options

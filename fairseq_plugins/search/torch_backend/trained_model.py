@@ -17,8 +17,8 @@ from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
-from fairseq_plugins.prepared_folder import Prepared
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
 from fairseq_plugins.search.engine import (

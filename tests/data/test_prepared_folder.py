@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fairseq_plugins import prepared_folder
+from fairseq_plugins.data import prepared_folder
+from fairseq_plugins.data.prepared_folder import RECORD, Prepared, dictionaries, stored_settings
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.prepared_folder import RECORD, Prepared, dictionaries, stored_settings
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"settings": [1]}', '{"results": {}}', "{", "\xff"])
