@@ -110,9 +110,6 @@ class TimePooling(nn.Module):
             return windows.sum(dim=1) / count.to(x.dtype)
         return _reduce(windows, self.kind, 1).masked_fill(absent_windows.all(dim=1), 0.0)
 
-    def extra_repr(self) -> str:
-        return f"window={self.window}, kind={self.kind}"
-
 
 class FeaturePooling(nn.Module):
     """Pool each window of neighbouring features into one; "linear" learns the map instead.
@@ -145,9 +142,6 @@ class FeaturePooling(nn.Module):
         if self.linear is not None:
             return self.linear(x)
         return _reduce(x.reshape(x.size(0), x.size(1), -1, self.window), self.kind, 3)
-
-    def extra_repr(self) -> str:
-        return f"window={self.window}, kind={self.kind}"
 
 
 def _reduce(windows: Tensor, kind: str, dim: int) -> Tensor:

@@ -304,9 +304,6 @@ class Fastformer(TokenMixer):
         # a product with 0 and 1, as adding gradients by index has no fixed order on a GPU
         return self.out_proj((at.members.t().to(key.dtype) @ key) * v) + q
 
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, interaction={self.interaction}"
-
 
 def parse_sharing(value: str) -> tuple[str, ...]:
     """The words of --fastformer-sharing, empty for "none".

@@ -201,9 +201,6 @@ class MSCFFN(FeedForward):
         found = [("products", self.embed_dim, size, width, drops)]
         return found if size <= kernels.MAX_SUBSPACE else []
 
-    def extra_repr(self) -> str:
-        return f"embed_dim={self.embed_dim}, subspaces={self.subspaces}, expansion={self.expansion}"
-
 
 def _widen(inner: Tensor, expand_weight: Tensor, expand_bias: Tensor) -> Tensor:
     """Equations 7 and 8: tokens x d -> n/2 x tokens x m d/n."""

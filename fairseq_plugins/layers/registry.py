@@ -18,9 +18,6 @@ Registered = TypeVar("Registered", bound=type[nn.Module])
 class Part(nn.Module):
     """What token mixers and feed-forward networks have in common."""
 
-    # why TorchScript cannot compile it; empty if it can
-    not_scriptable = ""
-
     @classmethod
     def complete(cls, options: Any, specs: Sequence[Any]) -> Any:
         """Check the options for all layers with this part, and fill in missing ones.

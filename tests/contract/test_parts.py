@@ -354,10 +354,6 @@ def test_dropout_acts_in_training_alone(part):
 @every_part
 def test_scripted_equals_eager(part):
     module = part.build()
-    if module.not_scriptable:  # then that must be so
-        with pytest.raises(Exception):  # noqa: B017
-            torch.jit.script(module)
-        return
     scripted = torch.jit.script(module)
     x, mask = torch.randn(6, 2, part.dim).double(), padding_mask((6, 2), "left")
     for given in (None, mask):

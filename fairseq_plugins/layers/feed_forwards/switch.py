@@ -130,6 +130,3 @@ class SwitchFeedForward(FeedForward):
         """
         shares, self.shares = self.shares, None
         return shares
-
-    def extra_repr(self) -> str:
-        return f"capacity_factor={self.capacity_factor}, balance={self.balance}"

@@ -79,9 +79,6 @@ class Performer(Float32Mixer):
         summed = torch.matmul(phi_k.transpose(2, 3), v)  # B x h x m x s
         return torch.matmul(phi_q, summed) / total
 
-    def extra_repr(self) -> str:
-        return f"features={self.directions.size(0)}"
-
 
 def orthogonal_features(count: int, size: int, generator: torch.Generator) -> Tensor:
     """count x size: Gaussian vectors, orthogonal in groups of `size`."""

@@ -97,9 +97,6 @@ class WindowAttention(nn.Module):
         chunk += -chunk % self.stride
         return chunk * max(1, math.ceil(self.first / chunk))  # of one chunk, with all first keys
 
-    def extra_repr(self) -> str:
-        return f"side={self.side}, ratio={self.ratio}, stride={self.stride}, first={self.first}"
-
 
 def windows(x: Tensor, count: int, step: int, before: int, size: int) -> Tensor:
     """`count` windows of `size` positions; window i starts at position ``i step - before``.
