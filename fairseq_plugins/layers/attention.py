@@ -181,8 +181,8 @@ def _chunks(
             ones = torch.ones(rows.stop - start, rows.stop - start, dtype=torch.bool)
             scores[:, :, start:].masked_fill_(ones.triu_(1), -math.inf)
         if mask is not None:
-            grid = scores.view(-1, heads, *scores.shape[1:])
-            grid.masked_fill_(mask[..., :seen], -math.inf)
+            by_head = scores.view(-1, heads, *scores.shape[1:])
+            by_head.masked_fill_(mask[..., :seen], -math.inf)
         weights = torch.softmax(scores, dim=-1)  # computes in float32 internally
         kept = draw_kept(weights, 1.0 - p).mul_(1.0 / (1.0 - p)) if p > 0 else None
         yield rows, seen, weights, kept

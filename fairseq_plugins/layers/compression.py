@@ -36,10 +36,10 @@ def align_to_start(x: Tensor, padding_mask: Tensor) -> tuple[Tensor, Tensor, Ten
     """
     real = ~padding_mask
     # distinct sort keys keep the order of tokens without a stable sort, which exporters lack
-    places = torch.arange(x.size(0), device=x.device).unsqueeze(0)
-    order = torch.sort(padding_mask.to(torch.int64) * x.size(0) + places, dim=1)[1]  # B x T
+    positions = torch.arange(x.size(0), device=x.device).unsqueeze(0)
+    order = torch.sort(padding_mask.to(torch.int64) * x.size(0) + positions, dim=1)[1]  # B x T
     lengths = real.sum(dim=1, keepdim=True)  # B x 1
-    aligned_mask = places >= lengths  # B x T
+    aligned_mask = positions >= lengths  # B x T
     aligned = _take_rows(x, order).masked_fill(aligned_mask.t().unsqueeze(-1), 0.0)
     rank = (real.to(torch.int64).cumsum(dim=1) - 1).clamp(min=0)
     return aligned, aligned_mask, rank

@@ -119,8 +119,8 @@ class SwitchFeedForward(FeedForward):
         self.shares = count * (chosen.sum(dim=0) * probabilities.sum(dim=0)).sum() / total**2
         if self.capacity_factor > 0:
             capacity = torch.ceil(self.capacity_factor * total / count)
-            place = (chosen.cumsum(dim=0) * chosen).sum(dim=1)  # in its expert's queue, from 1
-            expert = expert.masked_fill(place > capacity, count)
+            position = (chosen.cumsum(dim=0) * chosen).sum(dim=1)  # in its expert's queue, from 1
+            expert = expert.masked_fill(position > capacity, count)
         return expert
 
     def take_balance(self) -> Tensor | None:

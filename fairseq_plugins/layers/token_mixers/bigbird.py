@@ -167,9 +167,9 @@ class BigBird(MultiHeadMixer):
         if len(picks) == 0:
             return draws.expand(blocks.size(0), -1, -1, -1)
         chosen = torch.stack(picks, dim=-1)
-        place = chosen + self.global_blocks
-        place = place + window.unsqueeze(-1) * (place >= begin.unsqueeze(-1)).to(place.dtype)
-        return place.masked_fill(chosen < 0, -1)
+        block = chosen + self.global_blocks
+        block = block + window.unsqueeze(-1) * (block >= begin.unsqueeze(-1)).to(block.dtype)
+        return block.masked_fill(chosen < 0, -1)
 
     def _take(self, x: Tensor, index: Tensor, block: int) -> Tensor:
         """Gather blocks of B x h x S x s by an index, B x h x n x r: B x h x n x (r b) x s."""
