@@ -50,16 +50,6 @@ def test_the_report_counts(prepared):
     assert "bad       30      6     8" in report and "good      30      6     7" in report
 
 
-def test_a_second_run_does_nothing_and_other_settings_are_refused(prepared, capsys):
-    folder, files = prepared
-    words = [folder, "--train", files["train"], "--valid", files["valid"], "--test", files["test"]]
-    before = (folder / "input0" / "train.bin").stat().st_mtime_ns
-    assert run(*words, "--words") == 0
-    assert (folder / "input0" / "train.bin").stat().st_mtime_ns == before
-    with pytest.raises(ConfigurationError, match='other settings .*units was "words", not "bytes"'):
-        run(*words, "--bytes")
-
-
 def test_bytes_are_those_of_the_text_and_are_cut_and_counted(tmp_path):
     folder, _ = prepare(tmp_path, "--bytes", "--max-positions", 20)
     cut = 0
@@ -183,20 +173,6 @@ def test_names_of_files_may_be_in_any_encoding(tmp_path):
     ids = (tmp_path / "data/text/raw/train.id").read_text("utf-8").splitlines()
     assert ids[0] == r"train_caf\udce9.tsv:1" and len(ids) == 4
     assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/left_out.txt").read_text("utf-8")
-
-
-def test_the_report_counts_unknown_words(tmp_path):
-    folder, files = prepare(tmp_path)
-    assert "Unknown" not in (folder / "report.txt").read_text()
-    files["test"].write_text("good\tzzz fine zzz\nbad\tzzz\n")
-    words = [x for split, path in files.items() for x in (f"--{split}", path)]
-    run(tmp_path / "other", *words, "--words", "--workers", 1)
-    known = "fine" in (tmp_path / "other/input0/dict.txt").read_text().split()
-    expected = "3 of 4 (75.0 %)" if known else "4 of 4 (100.0 %)"
-    assert (
-        f"Unknown tokens in test.source: {expected}\n"
-        in (tmp_path / "other/report.txt").read_text()
-    )
 
 
 def test_another_archive_is_refused(tmp_path):

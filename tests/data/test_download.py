@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from fairseq_plugins.data import download
-from fairseq_plugins.data.download import DownloadError, check, fetch
+from fairseq_plugins.data.download import DownloadError, fetch
 
 CONTENT = bytes(range(256)) * 3000
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -165,12 +165,6 @@ def test_a_part_of_another_file_is_discarded(server, tmp_path, length):
     assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
 
 
-def test_a_finished_part_is_checked_and_named(server, tmp_path):
-    (tmp_path / "corpus.tgz.part").write_bytes(CONTENT)
-    fetch(server.url, tmp_path / "corpus.tgz", MD5, pause=0.01)
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("expected", [{"checksum": MD5}, {"size": len(CONTENT), "checksum": MD5}])
 def test_another_file_than_expected_is_never_left(server, tmp_path, expected):
     server.content = CONTENT[:-1] if "size" in expected else CONTENT[:-1] + b"x"
@@ -231,16 +225,6 @@ def test_a_truncated_reply_of_unknown_length_is_resumed(server, tmp_path, length
     assert server.requests == [None, "bytes=1000-"]
 
 
-def test_a_truncated_reply_of_unknown_length_is_kept_for_the_next_run(server, tmp_path):
-    server.length = lambda _: None
-    server.plan = [1000]
-    with pytest.raises(DownloadError, match="1,000 bytes are kept: rerun to resume"):
-        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=1)
-    assert (tmp_path / "corpus.tgz.part").read_bytes() == CONTENT[:1000]
-    fetch(server.url, tmp_path / "corpus.tgz", MD5)
-    assert server.requests == [None, "bytes=1000-"]
-
-
 def test_a_reply_that_never_ends_is_cut_at_the_size(server, tmp_path):
     server.content = CONTENT + bytes(1 << 26)  # far more than sockets buffer
     server.length = lambda _: None
@@ -280,22 +264,3 @@ def test_a_link_in_the_place_of_the_part_is_not_followed(server, tmp_path):
     with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):
         fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT))
     assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_folder_that_cannot_be_made(server, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(DownloadError, match="cannot write .*corpus.tgz.part: "):
-        fetch(server.url, tmp_path / "file" / "corpus.tgz", MD5)
-    assert server.requests == []
-
-
-def test_check_names_the_file_and_both_values(tmp_path):
-    path = tmp_path / "corpus.tgz"
-    with pytest.raises(DownloadError, match="corpus.tgz does not exist"):
-        check(path, MD5)
-    path.write_bytes(CONTENT)
-    check(path, SHA256, len(CONTENT))
-    with pytest.raises(DownloadError, match="768,000 bytes instead of 1"):
-        check(path, MD5, 1)
-    with pytest.raises(DownloadError, match="{} instead of {}".format(MD5[4:], "0" * 32)):
-        check(path, "md5:" + "0" * 32)

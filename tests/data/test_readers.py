@@ -131,8 +131,12 @@ def test_lines_that_cannot_be_used_are_left_out_alone(tmp_path, monkeypatch):
 
 def test_documents_and_labels_are_read_from_tables(tmp_path):
     (tmp_path / "a.csv").write_text('article,highlights\n"Rain  fell.","It fell.\nIt stopped."\n')
-    (found,) = examples(tmp_path / "a.csv", ("article", "highlights"), parse=parse_document)
-    assert (found.source, found.target) == ("Rain fell.", "It fell. <q> It stopped.")
+    (tmp_path / "a.jsonl").write_text(
+        '{"article": ["Rain", " fell."], "highlights": ["<S> It fell. </S>", "It stopped."]}\n'
+    )
+    for name in ("a.csv", "a.jsonl"):
+        (found,) = examples(tmp_path / name, ("article", "highlights"), parse=parse_document)
+        assert (found.source, found.target) == ("Rain fell.", "It fell. <q> It stopped.")
     (tmp_path / "b.tsv").write_text("n\ttext\tlabel\n1\tgood  film\tpos\n2\tfilm\tno label\n")
     first, second = examples(tmp_path / "b.tsv", ("label", "text"), parse=parse_labelled)
     assert (first.source, first.target) == ("good film", "pos")

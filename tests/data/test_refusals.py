@@ -1,6 +1,7 @@
 """Command lines that cannot work: each ends with one line that names the mistake."""
 
 import shutil
+import tarfile
 
 import pytest
 
@@ -79,6 +80,12 @@ MISTAKES = [
     (f"{LABELS} --train two --valid no_tab", "all 1 texts of valid are unfit: 1 no tab between"),
     (f"{LABELS} --train two --valid empty.fr", "valid is empty, which fairseq cannot read"),
     (f"{LABELS} --imdb nowhere", "nowhere cannot be read"),
+    (
+        f"{STORIES} --stories none.tar --split-ids ids ids2 ids3",
+        "none.tar holds no file named *.st",
+    ),
+    (f"{STORIES} --stories train.fr --split-ids ids ids2 ids3", "train.fr is damaged or not a"),
+    ("prepare-iwslt14 new --archive absent", "absent does not exist or is not a file: give a comp"),
     # folders
     (
         f"{LIKE} pair --no-joined-dictionary",
@@ -119,6 +126,10 @@ def inputs(tmp_path_factory):
         ("one", "a\tx\na\ty\n"), ("two", "a\tx\nb\ty\n"), ("other", "c\tx\n"), ("no_tab", "c x\n"),
     ):  # fmt: skip
         (folder / name).write_text(text)
+    for name in ("ids", "ids2", "ids3"):
+        (folder / name).write_text(f"story-{name}\n")
+    with tarfile.open(folder / "none.tar", "w") as archive:
+        archive.add(folder / "ids", "ids")
     (folder / "docs").mkdir()
     write_pairs(folder / "docs", {**SIZES, "longer": range(30)})
     with open(folder / "docs/longer.source", "a") as file:

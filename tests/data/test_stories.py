@@ -69,18 +69,6 @@ def test_archives_are_read_in_order(tmp_path):
     ]
 
 
-def test_bad_archives_are_named(tmp_path):
-    good = pack(tmp_path / "good.tgz", {"a.story": bytes(range(256)) * 400})
-    cut = tmp_path / "cut.tgz"
-    cut.write_bytes(good.read_bytes()[:-200])
-    other = tmp_path / "other.tgz"
-    other.write_bytes(b"<html>not found</html>")
-    none = pack(tmp_path / "none.tgz", {"readme": b"x"})
-    for path in (cut, other, none, tmp_path / "missing.tgz"):
-        with pytest.raises(ConfigurationError, match=path.name):
-            list(read_stories([path]))
-
-
 def test_ids_from_urls_names_and_ids(tmp_path):
     url = "http://web.archive.org/web/2015id_/http://www.cnn.com/rain"
     path = tmp_path / "ids.txt"

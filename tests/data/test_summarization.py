@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import tarfile
 from pathlib import Path
 
@@ -141,12 +140,6 @@ def test_pieces_are_learnt_from_no_more_documents_than_asked_for(documents, line
     assert path.read_text().split() == list(lines)
 
 
-def test_one_dictionary_for_both_sides(prepared):
-    source = (prepared / "dict.source.txt").read_text(encoding="utf-8")
-    assert source == (prepared / "dict.target.txt").read_text(encoding="utf-8")
-    assert "\n<q> " in "\n" + source
-
-
 def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
     from fairseq_plugins.system import workers
 
@@ -196,26 +189,6 @@ def from_pairs(tmp_path_factory):
     return folder / "data"
 
 
-@pytest.mark.parametrize("form", ["lists", "lines"])
-def test_json_lines_give_what_pairs_give(form, from_pairs, tmp_path, shared):
-    for split, numbers in SIZES.items():
-        with open(str(tmp_path / (split + ".jsonl")), "w") as file:
-            for n in numbers:
-                sentences = summary(n)
-                value = [f"<S> {s} </S>" for s in sentences]
-                entry = {"id": n, "text": article(n), "abstract": value}
-                if form == "lines":
-                    entry["abstract"] = "\n".join(sentences)
-                file.write(json.dumps(entry) + "\n")
-    words = [tmp_path / "data", "--train", tmp_path / "train.jsonl", *SMALL]
-    words += ["--valid", tmp_path / "valid.jsonl", "--fields", "text", "abstract"]
-    prepare_summarization.main([str(word) for word in [*words, "--workers", 2]])
-    assert (2, "documents read", "--workers") in shared
-    for name in ("train.source", "train.target", "valid.target"):
-        expected = (from_pairs / "text/raw" / name).read_bytes()
-        assert (tmp_path / "data/text/raw" / name).read_bytes() == expected
-
-
 def run(folder, *more):
     words = [folder / "data", "--train", folder / "train", "--valid", folder / "valid"]
     prepare_summarization.main([str(word) for word in [*words, *SMALL, *more]])
@@ -257,25 +230,6 @@ def test_lower_case_is_for_the_model_alone(tmp_path, shared):
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces
 
 
-def test_summaries_come_back_in_the_form_nfc(tmp_path):
-    write_pairs(tmp_path, SIZES)
-    line = "Es fa\u0308llt ﬁn „½ ™“！（ja）\u200c"
-    for split in SIZES:
-        for side in ("source", "target"):
-            path = tmp_path / f"{split}.{side}"
-            path.write_text(f"{line}\n" + path.read_text("utf-8").partition("\n")[2], "utf-8")
-    run(tmp_path, "--vocab-size", 90)
-    data, composed = tmp_path / "data", line.replace("a\u0308", "ä")
-    for split in SIZES:
-        for side in ("source", "target"):
-            raw = (data / "text/raw" / f"{split}.{side}").read_text("utf-8").split("\n")
-            assert raw[0] == composed
-    processor = Prepared(data).processor("source", "target")
-    assert processor.encode(line) == processor.encode(composed)
-    assert processor.decode(processor.encode_target(line)) == composed
-    assert "Unicode's form NFC" in (data / "report.txt").read_text()
-
-
 def test_another_folders_pieces_bring_its_settings(tmp_path):
     write_pairs(tmp_path, SIZES)
     words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
@@ -299,16 +253,6 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
     (data / RECORD).write_text(json.dumps(record))
     with pytest.raises(ConfigurationError, match="--like .*data was prepared for de and target: "):
         prepare("more", "--like", data)
-
-
-def test_the_report_counts_unknown_pieces(tmp_path):
-    write_pairs(tmp_path, SIZES)
-    (tmp_path / "valid.source").write_text("It fell \u2603 \u2603.\n" * 3, encoding="utf-8")
-    (tmp_path / "valid.target").write_text("It fell.\n" * 3)
-    run(tmp_path)
-    report = (tmp_path / "data/report.txt").read_text(encoding="utf-8")
-    found = re.findall(r"Unknown tokens in (.*): (\d+) of \d+ \(.* %\)", report)
-    assert found == [("valid.source", "6")]
 
 
 @pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/cnn_dm_sample")
