@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fairseq_plugins.data.processing import MORE, LengthLimit
 from fairseq_plugins.data.units import Cut, load_cut
 from fairseq_plugins.errors import ConfigurationError, check_number
+from fairseq_plugins.options.user_dirs import UserDirs
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.choose_engine import open_classifier, open_engine
 from fairseq_plugins.search.engine import ClassEngine, Engine, Input, Place, Progress, search
@@ -365,6 +366,7 @@ class Classifier:
         max_tokens: tokens in a batch, including padding; a longer text gets its own batch.
         progress: show a bar on stderr.
         threads: for an exported model, its threads.
+        user_dir: for a checkpoint, folders to import, as fairseq's `--user-dir`.
 
     Attributes:
         engine: runs the model.
@@ -386,9 +388,10 @@ class Classifier:
         max_tokens: int = 16384,
         progress: bool = False,
         threads: int = 1,
+        user_dir: UserDirs = (),
     ):
         check_number("max_tokens", max_tokens, 1)
-        self.engine = open_classifier(model, data, cpu, threads)
+        self.engine = open_classifier(model, data, cpu, threads, user_dir)
         self.labels = self.engine.labels
         self.max_tokens, self.progress = max_tokens, progress
         self.cut: list[int] = []

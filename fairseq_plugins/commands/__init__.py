@@ -22,6 +22,7 @@ from typing import Any
 import fairseq_plugins
 from fairseq_plugins.commands import _completion
 from fairseq_plugins.errors import ConfigurationError, one_line
+from fairseq_plugins.options.user_dirs import import_user_dirs
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
@@ -97,9 +98,19 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words[:end], words[end + 1 :]
 
 
-def needs_fairseq(command: str) -> None:
-    """Register everything with fairseq, whose import takes seconds: call it after parsing."""
+def needs_fairseq(command: str, user_dirs: Sequence[Path] = ()) -> None:
+    """Register everything with fairseq, whose import takes seconds: call it after parsing.
+
+    Args:
+        command: its name.
+        user_dirs: folders to import then, from --user-dir.
+
+    Raises:
+        ConfigurationError: fairseq is not installed, or a folder cannot be imported.
+    """
     fairseq_plugins.register(command)
+    if user_dirs:
+        import_user_dirs(user_dirs)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -23,6 +23,7 @@ from fairseq_plugins.files import (
     written_whole,
 )
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, at_least
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.search.options import LARGEST_PENALTY
 from fairseq_plugins.system.progress import on_a_terminal, progress_bar
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
@@ -40,6 +41,7 @@ def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffe
         "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
         help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
     )  # fmt: skip
+    add_user_dir(parser)
     add_flag(parser, "--cpu", "do not use a GPU")
     add_count(parser, "--threads", "threads of an exported model", 1)
     add_count(
@@ -152,8 +154,8 @@ def in_processes(
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options for `open_engine` and for the search, from those of `add_options`."""
     names = (
-        "data", "cpu", "fp16", "int8", "threads", "max_tokens", "beam", "lenpen",
-        "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
+        "data", "user_dir", "cpu", "fp16", "int8", "threads", "max_tokens", "beam",
+        "lenpen", "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
     )  # fmt: skip
     found = {name: vars(args)[name] for name in names}
     return {**found, "no_repeat_ngram": args.no_repeat_ngram_size}

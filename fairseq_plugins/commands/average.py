@@ -19,6 +19,7 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.options.arguments import add_number, add_path, parser_of
+from fairseq_plugins.options.user_dirs import add_user_dir
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,10 +36,11 @@ def main(argv: Sequence[str]) -> int:
         "--by", choices=["epoch", "update"],
         help="what --last counts (default: epochs where training kept their checkpoints)",
     )  # fmt: skip
+    add_user_dir(parser)
     args = parser.parse_args(argv)
     if args.by is not None and args.last is None:
         raise ConfigurationError(f"--by {args.by} only affects --last: add --last K")
-    needs_fairseq("average")
+    needs_fairseq("average", args.user_dir)
     from fairseq_plugins.evaluate import averages
 
     paths = averages.choose(args.inputs, args.last, args.best, args.by)

@@ -29,7 +29,8 @@ class Done(NamedTuple):
 
 def load(args: argparse.Namespace) -> Callable[[list[str]], Done]:
     """Load the model; returns what classifies lines."""
-    options = {name: vars(args)[name] for name in ("data", "cpu", "max_tokens", "threads")}
+    names = "data", "user_dir", "cpu", "max_tokens", "threads"
+    options = {name: vars(args)[name] for name in names}
     classifier = Classifier(args.model, **options)
     seen = 0
 

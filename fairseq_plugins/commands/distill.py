@@ -23,6 +23,7 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.commands._lines import add_search
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.system.workers import default_workers
 
@@ -67,6 +68,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     add_search(parser, "outputs", "that of translate or summarize")
     add_number(parser, "--max-tokens", "subwords in a batch", 4000)
+    add_user_dir(parser)
     add_flag(parser, "--cpu", "do not use a GPU")
     add_count(
         parser, "--processes", "processes, each with a teacher (default: one per GPU; without a "
@@ -94,7 +96,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 @only_warnings_of_fairseq()
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
-    needs_fairseq("distill")
+    needs_fairseq("distill", args.user_dir)
     from fairseq_plugins.data.report import show
     from fairseq_plugins.distill.distillation import DistillationRequest, distill
     from fairseq_plugins.distill.teachers import Teacher
@@ -102,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
     search = {
         "beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "cpu": args.cpu,
         "fp16": args.fp16, "int8": args.int8, "min_len": args.min_len, "max_len": args.max_len,
-        "no_repeat_ngram": args.no_repeat_ngram_size,
+        "no_repeat_ngram": args.no_repeat_ngram_size, "user_dir": args.user_dir,
     }  # fmt: skip
     request = DistillationRequest(
         args.data, args.keep, args.extra, args.back_translate, not args.no_tag

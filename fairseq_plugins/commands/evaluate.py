@@ -33,6 +33,7 @@ from fairseq_plugins.commands import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.train import recipes
 
@@ -89,6 +90,7 @@ def read_arguments(own: Sequence[str]) -> argparse.Namespace:
         parser, "--unicode", "ROUGE on words of any script, without a stemmer (default: letters a "
         "to z and digits)",
     )  # fmt: skip
+    add_user_dir(parser)
     add_flag(parser, "--cpu", "do not use a GPU")
     add_count(
         parser, "--threads", "processor threads, without a GPU (default: OMP_NUM_THREADS, or all "
@@ -115,7 +117,7 @@ def read_request(args: argparse.Namespace, extra: Sequence[str]) -> "EvaluationR
 def main(argv: Sequence[str]) -> int:
     own, extra = split(argv)
     args = read_arguments(own)
-    needs_fairseq("evaluate")
+    needs_fairseq("evaluate", args.user_dir)
     from fairseq_plugins.evaluate.evaluate import evaluate, open_request
     from fairseq_plugins.evaluate.request import sides
 

@@ -17,6 +17,7 @@ from typing import Any
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 
@@ -40,6 +41,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--licence", metavar="TEXT", help="licence of the model, for config.json (default: none)"
     )
+    add_user_dir(parser)
     args = parser.parse_args(argv)
     if args.format == "ctranslate2":
         for option in ("compare", "licence"):
@@ -51,7 +53,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
 @only_warnings_of_fairseq()
 def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
-    needs_fairseq("export")
+    needs_fairseq("export", args.user_dir)
     from fairseq_plugins import export
 
     of_both = (args.run, args.out, args.data, args.int8)

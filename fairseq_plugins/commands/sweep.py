@@ -33,6 +33,7 @@ from fairseq_plugins.options.arguments import (
     at_least,
     parser_of,
 )
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.train import precision, recipes
 
@@ -67,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     threads = "processor threads of each process (default: OMP_NUM_THREADS, or the cores shared)"
     add_count(parser, "--threads", threads)
     parser.add_argument("--precision", choices=precision.PRECISIONS, help=precision.HELP)
+    add_user_dir(parser)
     add_flag(parser, "--cpu", "do not use a GPU")
     add_flag(parser, "--report-only", "only make table and plot again, from results.json")
 
@@ -150,7 +152,7 @@ def main(argv: Sequence[str]) -> int:
     if args.slurm is not None:
         submit(args, argv, table.choose_rows(args.rows))
         return 0
-    needs_fairseq("sweep")
+    needs_fairseq("sweep", args.user_dir)
     from fairseq_plugins.train import sweep, sweep_report
     from fairseq_plugins.train.log import tell
 

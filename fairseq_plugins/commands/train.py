@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import fairseq_plugins
-from fairseq_plugins.commands import run, split
+from fairseq_plugins.commands import needs_fairseq, run, split
 from fairseq_plugins.errors import flag
 from fairseq_plugins.options.arguments import Parser, add_count, add_flag, add_number, add_path
+from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.train import precision, recipes
 from fairseq_plugins.train.log import tell
 from fairseq_plugins.train.request import TrainingRequest
@@ -67,6 +67,7 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
         parser, "--eager", "on one GPU, launch the kernels of a step one by one (default: "
         "translators and summarizers in half precision record whole steps: --cuda-graphs)",
     )  # fmt: skip
+    add_user_dir(parser)
     add_flag(
         parser, "--dry-run", "write nothing: make some updates, and report the time, the number of "
         "parameters and the command",
@@ -82,6 +83,8 @@ def words_of(request: TrainingRequest) -> list[str]:
     words = [str(request.recipe), str(request.data)]
     for path in request.settings:
         words += ["--settings", str(path)]
+    for path in request.user_dir:
+        words += ["--user-dir", str(path)]
     for name in (
         "save_dir", "processes", "tokens_per_process", "nodes", "rendezvous", "precision", "threads"
     ):  # fmt: skip
@@ -101,7 +104,7 @@ def train_here(argv: Sequence[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):  # `compat.stopping` takes it once there is state
         signal.signal(number, signal.SIG_DFL)
     request = read_request(argv)
-    fairseq_plugins.register("train")
+    needs_fairseq("train", request.user_dir)
     from fairseq_plugins.train import launch, planning
 
     plan = planning.plan(request)

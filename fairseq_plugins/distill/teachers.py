@@ -194,7 +194,7 @@ def _facts(
     paths: list[Path], prepared: Prepared, option: str
 ) -> tuple[tuple[str, str] | None, Path]:
     """The direction of checkpoints, None if it is unknown, and the prepared folder for them."""
-    trainings = [checkpoints.training_of(averages.load(path)) for path in paths]
+    trainings = [checkpoints.training_of(averages.load(path), f"{option} {path}") for path in paths]
     pairs = [checkpoints.direction(training.task) for training in trainings]
     known = {pair for pair in pairs if pair is not None}
     if len(known) > 1:

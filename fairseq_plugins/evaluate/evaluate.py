@@ -245,7 +245,7 @@ def _check_ensemble(members: Sequence[EvaluationRequest], tasks: Sequence[str]) 
 def _training(checkpoint: Path) -> Training:
     """The facts about the training of a checkpoint, or of an export, from `CONFIG`."""
     if checkpoint.name != CONFIG:
-        return training_of(averages.load(checkpoint))
+        return training_of(averages.load(checkpoint), str(checkpoint))
     folder, config = checkpoint.parent, read_json(checkpoint)
     if not isinstance(config, dict) or "format" not in config:
         raise ConfigurationError(

@@ -17,7 +17,7 @@ NAME = "fairseq_plugins.lab"
 def register() -> None:
     """Make the plugin and the laboratory's own parts known to fairseq."""
     importlib.import_module("fairseq_plugins").register()
-    for part in ("criterions", "models", "tasks"):
+    for part in ("criterions", "models", "tasks", "recommendation.test_set"):
         importlib.import_module(f"{NAME}.{part}")
 
 

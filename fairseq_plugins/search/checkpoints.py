@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.compat.checkpoints import stored_words
@@ -29,7 +30,9 @@ from fairseq_plugins.data.prepared_folder import (
     digests_of_words,
     stored_settings,
 )
-from fairseq_plugins.errors import ConfigurationError, check_path
+from fairseq_plugins.errors import ConfigurationError, check_path, flag
+from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
+from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.search.engine import Place
 from fairseq_plugins.system.quiet import at_least, only_warnings_of_fairseq
 
@@ -99,8 +102,7 @@ def load_models(
     trainings = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
-        check_architecture(f"{option} {path}", state)
-        trainings.append(training_of(state))
+        trainings.append(training_of(state, f"{option} {path}"))
     if data is not None and not isinstance(data, (str, os.PathLike)):
         kind = type(data).__name__
         raise ConfigurationError(f"--data {data!r} is of type {kind}: give the prepared folder")
@@ -144,21 +146,24 @@ def load_models(
     return data, models, cfg, task
 
 
-def check_architecture(where: str, state: dict[str, Any]) -> None:
-    """Refuse a checkpoint with an unregistered architecture.
+def check_parts(where: str, model: Mapping[str, Any], task: Mapping[str, Any]) -> None:
+    """Refuse options of a checkpoint that name something unregistered.
 
     Raises:
         ConfigurationError: it belongs to another `--user-dir`.
     """
-    kept = state.get("cfg")
-    model = state.get("args") if kept is None else kept["model"]
-    options = vars(model) if isinstance(model, Namespace) else model or {}
-    name = options.get("_name") or options.get("arch")
-    if name and name not in ARCH_MODEL_REGISTRY and name not in MODEL_REGISTRY:
-        raise ConfigurationError(
-            f"{where} has --arch {name}, which is unknown here: use fairseq's own commands "
-            "with the --user-dir of its training"
-        )
+    known: dict[str, tuple[Any, Collection[str]]] = {
+        "arch": (model.get("_name", model.get("arch")), {*ARCH_MODEL_REGISTRY, *MODEL_REGISTRY}),
+        "task": (task.get("_name", task.get("task")), TASK_REGISTRY),
+        "encoder_token_mixer": (model.get("encoder_token_mixer"), list(TOKEN_MIXERS)),
+        **{name: (model.get(name), list(FEED_FORWARDS)) for name in ("encoder_ffn", "decoder_ffn")},
+    }
+    for name, (value, choices) in known.items():
+        if value and value not in choices:
+            raise ConfigurationError(
+                f"{where} has {flag(name)} {value}, which is unknown here: give the folder that "
+                "defines it with --user-dir"
+            )
 
 
 class Training(NamedTuple):
@@ -168,9 +173,19 @@ class Training(NamedTuple):
     words: Mapping[str, str]  # `digests_of_words` of its folder; empty in those of fairseq itself
 
 
-def training_of(state: dict[str, Any]) -> Training:
-    """Facts about a training, from a checkpoint's content."""
-    return Training(task_options(state), stored_words(state))
+def training_of(state: dict[str, Any], where: str) -> Training:
+    """Facts about a training, from a checkpoint's content.
+
+    Args:
+        state: the content.
+        where: the checkpoint, for an error.
+
+    Raises:
+        ConfigurationError: see `check_parts`.
+    """
+    task = options_in(state, "task")
+    check_parts(where, options_in(state, "model"), task)
+    return Training(task, stored_words(state))
 
 
 def words_of(training: Training) -> Mapping[str, str]:
@@ -178,10 +193,10 @@ def words_of(training: Training) -> Mapping[str, str]:
     return training.words or digests_of_words(trained_on(training.task))
 
 
-def task_options(state: dict[str, Any]) -> Any:
-    """The task options in a checkpoint's content; fairseq's older tasks have a Namespace."""
+def options_in(state: dict[str, Any], group: str) -> Any:
+    """Options of the "model" or "task" in a checkpoint; fairseq's older ones have a Namespace."""
     kept = state.get("cfg")
-    options = state["args"] if kept is None else kept["task"]
+    options = (state["args"] if kept is None else kept.get(group)) or {}
     return vars(options) if isinstance(options, Namespace) else options
 
 

@@ -8,6 +8,7 @@ import fairseq_plugins
 from fairseq_plugins import pretrained
 from fairseq_plugins.errors import ConfigurationError, check_number
 from fairseq_plugins.options.arguments import MOST
+from fairseq_plugins.options.user_dirs import UserDirs, import_user_dirs
 from fairseq_plugins.search.engine import ClassEngine, Engine, Place
 from fairseq_plugins.search.options import Options
 
@@ -20,6 +21,7 @@ def open_engine(
     int8: bool = False,
     threads: int = 1,
     max_tokens: int = 4000,
+    user_dir: UserDirs = (),
     **options: Any,
 ) -> Engine:
     """Load a model.
@@ -35,6 +37,7 @@ def open_engine(
         int8: for checkpoints, 8-bit matrix products, on a CPU only (see `torch_backend.int8`).
         threads: for an exported model, its threads.
         max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
+        user_dir: for checkpoints, folders to import, as fairseq's `--user-dir`.
         options: the options of the search, see `Options`.
 
     Raises:
@@ -46,12 +49,12 @@ def open_engine(
         options.pop("nbest", None)
         _refuse_beside_an_engine(
             **of_checkpoints, **dict.fromkeys(options, True),
-            cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000,
+            cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000, user_dir=user_dir,
         )  # fmt: skip
         return models
     wanted = Options.of(options)
     check_number("max_tokens", max_tokens, 1)
-    places, exported = find_models(models, threads, of_checkpoints)
+    places, exported = find_models(models, threads, of_checkpoints, user_dir=user_dir)
     if exported:
         from fairseq_plugins.search.onnx_backend.exported_model import ExportedModel
 
@@ -67,13 +70,16 @@ def open_classifier(
     data: Place | None = None,
     cpu: bool = False,
     threads: int = 1,
+    user_dir: UserDirs = (),
 ) -> ClassEngine:
     """Load a classifier; the arguments are as in `open_engine`."""
     if isinstance(model, ClassEngine):
-        _refuse_beside_an_engine(data=data, cpu=cpu, threads=threads != 1)
+        _refuse_beside_an_engine(data=data, cpu=cpu, threads=threads != 1, user_dir=user_dir)
         return model
     alone = isinstance(model, (list, tuple)) and len(model) == 1  # as an ensemble of one
-    (place,), exported = find_models(model if alone else [model], threads, {"data": data})
+    (place,), exported = find_models(
+        model if alone else [model], threads, {"data": data}, user_dir=user_dir
+    )
     if exported:
         from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 
@@ -96,6 +102,7 @@ def find_models(
     threads: int,
     of_checkpoints: dict[str, Any],
     option: str = "--model",
+    user_dir: UserDirs = (),
 ) -> tuple[list[Path], bool]:
     """Where the models are, and whether they are an export; otherwise fairseq is made ready.
 
@@ -104,6 +111,7 @@ def find_models(
         threads: of an exported model.
         of_checkpoints: options that only checkpoints take.
         option: the user's option that gives `models`.
+        user_dir: folders to import for checkpoints.
 
     Raises:
         ConfigurationError: a model is missing, an option is not for it, an exported model is in an
@@ -140,4 +148,5 @@ def find_models(
             )
     else:
         fairseq_plugins.register(f"{option} {places[0]}, which is not an exported model,")
+        import_user_dirs(user_dir)
     return places, exported is not None

@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from unittest import mock
 
-import fairseq_plugins
+from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.train.log import logged_to
 from fairseq_plugins.train.supervise import end_with_the_parent
 
@@ -69,9 +70,10 @@ def main() -> None:
     end_with_the_parent()
     words = sys.argv[1:]
     dry_run = words[:1] == [DRY_RUN]
+    user_dirs = [Path(after) for word, after in zip(words, words[1:]) if word == "--user-dir"]
 
     def work() -> None:
-        fairseq_plugins.register("train")
+        needs_fairseq("train", user_dirs)
         ranks = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))
         if run(words[dry_run:], say, dry_run, *ranks):
             os._exit(ENOUGH)

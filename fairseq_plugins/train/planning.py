@@ -8,7 +8,6 @@ win: the recipe, then --settings files, then options after --.
 
 import argparse
 import contextlib
-import importlib
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.train import batch_size, precision, recipes, settings
 from fairseq_plugins.train.batch_size import Batch
-from fairseq_plugins.train.request import LAB, Plan, TrainingRequest
+from fairseq_plugins.train.request import PLUGIN, Plan, TrainingRequest
 from fairseq_plugins.train.run_folder import PRECISION, RECORDED, SHARING, Run
 from fairseq_plugins.train.supervise import threads_of
 
@@ -65,7 +64,7 @@ def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
             if option in OWN_OPTIONS or option.startswith("--distributed-"):
                 raise ConfigurationError(
                     f"{option} is not allowed {place}: this command sets it (--save-dir, "
-                    "--processes, --nodes and --rendezvous come before --)"
+                    "--user-dir, --processes, --nodes and --rendezvous come before --)"
                 )
 
 
@@ -333,8 +332,6 @@ def plan(request: TrainingRequest) -> Plan:
             f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT; remove it for "
             "one machine"
         )
-    if request.user_dir == LAB:
-        importlib.import_module("fairseq_plugins.lab").register()
     words, given = parse_options(request)
     check_task(request.data, given.task)
     if getattr(given, "share_all_embeddings", False):
@@ -360,7 +357,9 @@ def plan(request: TrainingRequest) -> Plan:
     words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU
-    words += ["--user-dir", str(request.user_dir), "--save-dir", str(save_dir)]
+    for folder in (PLUGIN, *request.user_dir):  # fairseq itself imports the last one
+        words += ["--user-dir", str(folder)]
+    words += ["--save-dir", str(save_dir)]
     words = resuming(words, given.restore_file, run)
     logging = ["--log-format", "simple", "--log-interval", "50"]
     device = "CPU" if on_cpu else torch.cuda.get_device_name()

@@ -10,7 +10,6 @@ from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 
 PLUGIN = Path(__file__).resolve().parent.parent
-LAB = PLUGIN / "lab"
 
 
 class TrainingRequest(NamedTuple):
@@ -30,15 +29,11 @@ class TrainingRequest(NamedTuple):
     threads: int | None = None  # per process on a CPU; None: the processes share the cores
     eager: bool = False  # launch the kernels of a step on a GPU one by one
     dry_run: bool = False  # only report what would be done
+    user_dir: Sequence[Path] = ()  # folders of other packages
 
     @property
     def name(self) -> str:
         return self.recipe.stem
-
-    @property
-    def user_dir(self) -> Path:
-        """The recipes of the laboratory are for its own models."""
-        return LAB if LAB in self.recipe.resolve().parents else PLUGIN
 
     @property
     def run(self) -> Run:

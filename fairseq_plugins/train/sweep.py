@@ -70,7 +70,7 @@ class SweepRequest(NamedTuple):
     precision: str | None = None  # None for the table's
     cpu: bool = False
     beside: Sequence[Path] = ()  # folders in which recipes and settings are found first
-    program: str = "fairseq_plugins"  # the module that is the command line
+    user_dir: Sequence[Path] = ()  # folders of other packages
 
 
 class Sweep:
@@ -191,6 +191,7 @@ class Sweep:
                 precision=request.precision or ("auto" if HALF & given else self.table.precision),
                 cpu=self.cpu,
                 threads=request.threads,
+                user_dir=request.user_dir,
             )
         )
 
@@ -297,7 +298,7 @@ class Sweep:
             say(f"{title} {score['score']:.2f} {score['signature']}")
 
     def command(self, words: Iterable[Any]) -> list[str]:
-        return [sys.executable, "-m", self.request.program, *map(str, words)]
+        return [sys.executable, "-m", "fairseq_plugins", *map(str, words)]
 
     def train(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> bool:
         """Run the command `train`; returns whether anything was left to train.
@@ -338,6 +339,8 @@ class Sweep:
         words += ["--last", count] if count else []
         for name in self.table.generate:
             words += ["--settings", recipes.find(name, self.beside)]
+        for folder in self.request.user_dir:
+            words += ["--user-dir", folder]
         words += ["--cpu"] if self.cpu else []
         words += ["--threads", self.request.threads] if self.cpu and self.request.threads else []
         words += ["--", *self.request.generate] if self.request.generate else []

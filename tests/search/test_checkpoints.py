@@ -10,10 +10,10 @@ import torch
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.checkpoints import (
-    check_architecture,
+    check_parts,
     find_checkpoint,
     load_models,
-    task_options,
+    options_in,
     training_of,
 )
 
@@ -29,24 +29,37 @@ def test_the_best_checkpoint_is_taken(tmp_path):
 def test_options_of_a_task_are_read_from_every_form():
     options = {"source_lang": "de"}
     for stored in (options, Namespace(**options)):
-        assert task_options({"cfg": {"task": stored}})["source_lang"] == "de"
-    assert task_options({"cfg": None, "args": Namespace(**options)})["source_lang"] == "de"
+        assert options_in({"cfg": {"task": stored}}, "task")["source_lang"] == "de"
+    stored = {"cfg": None, "args": Namespace(**options)}
+    assert options_in(stored, "task")["source_lang"] == "de"
 
 
-def test_an_architecture_of_another_user_dir_is_told_in_one_line():
-    for options in ({"_name": "other"}, Namespace(arch="other")):
-        for state in ({"cfg": {"model": options}}, {"args": Namespace(arch="other")}):
-            with pytest.raises(ConfigurationError, match="^--model m has --arch other, which is"):
-                check_architecture("--model m", state)
+@pytest.mark.parametrize(
+    ("model", "task", "told"),
+    [
+        ({"_name": "other"}, {}, "--arch other"),
+        ({"arch": "other"}, {}, "--arch other"),
+        ({"encoder_token_mixer": "other"}, {}, "--encoder-token-mixer other"),
+        ({"decoder_ffn": "other"}, {}, "--decoder-ffn other"),
+        ({}, {"_name": "other"}, "--task other"),
+    ],
+)
+def test_parts_of_another_user_dir_are_told_in_one_line(model, task, told):
+    with pytest.raises(ConfigurationError, match=f"^m has {told}, which is .* with --user-dir$"):
+        check_parts("m", model, task)
+
+
+def test_registered_and_missing_parts_pass():
     for known in ("transformer", "transformer_ftc", "encoder_classifier"):
-        check_architecture("--model m", {"cfg": {"model": Namespace(_name=known)}})
-    check_architecture("--model m", {"cfg": {"model": None}})
+        check_parts("m", {"_name": known, "encoder_ffn": "mscffn"}, {"_name": "translation"})
+    check_parts("m", {}, {})
 
 
 def test_the_words_of_a_checkpoint_are_its_digests():
     state = {"cfg": {"task": {}}}
-    assert training_of(state).words == {}
-    assert training_of({**state, WORDS: {"dict.de.txt": "1"}}).words == {"dict.de.txt": "1"}
+    assert training_of(state, "m").words == {}
+    state[WORDS] = {"dict.de.txt": "1"}
+    assert training_of(state, "m").words == {"dict.de.txt": "1"}
 
 
 def test_data_is_found_from_another_working_directory(

@@ -157,7 +157,7 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
             r"^fairseq-train does not take --dropuot 0.1: did you mean --dropout\?$",
         ),
         (["--max-update", "9"], "--max-update 9: options for fairseq-train come after --$"),
-        (["--user-dir", "x"], "options for fairseq-train come after --; did you mean --save-dir"),
+        (["--safe-dir", "x"], "options for fairseq-train come after --; did you mean --save-dir"),
         (["extra"], "^unrecognized arguments: extra$"),
         (["--", "--arch", "transfomer"], "invalid choice: 'transfomer'$"),
         (["--", "--update-freq", "1,2"], "--update-freq: give one number"),

@@ -39,7 +39,7 @@ from typing import Any
 from fairseq_plugins.commands import needs_fairseq, split, sweep
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
-from fairseq_plugins.lab.reproduction.tables import FILES, RECIPES, table_of
+from fairseq_plugins.lab.reproduction.tables import FILES, LAB, RECIPES, table_of
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
@@ -70,6 +70,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     args = parser.parse_args(own)
     if args.beside and not args.report_only:
         raise ConfigurationError("--beside only plots: train first, then add --report-only")
+    args.user_dir.insert(0, LAB)
     args.words, args.out = extra, args.out or Path("runs", f"reproduce_{args.table}")
     return args
 
@@ -80,15 +81,14 @@ def open_table(args: argparse.Namespace, say: Any) -> Any:
     Raises:
         ConfigurationError: the data, a row, a seed or an option is invalid.
     """
+    needs_fairseq("reproduce", args.user_dir)
     from fairseq_plugins.lab.reproduction import runs
 
     if args.data is None:
         raise ConfigurationError("DATA is missing: give a prepared folder")
     table = table_of(args.table).reduce() if args.reduced else table_of(args.table)
-    request = sweep.request_of(
-        args, table, beside=[RECIPES, RECIPES / "settings"], program="fairseq_plugins.lab"
-    )
-    return runs.Reproduction(request._replace(beside=[RECIPES]), args.table, args.reduced, say)
+    request = sweep.request_of(args, table, beside=[RECIPES])
+    return runs.Reproduction(request, args.table, args.reduced, say)
 
 
 def read_results(folder: Path, table: str, option: str) -> dict[str, Any]:
@@ -135,7 +135,6 @@ def main(argv: Sequence[str]) -> int:
     if args.report_only:
         report_only(args.out, args.table, args.beside)
         return 0
-    needs_fairseq("reproduce")
     from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked

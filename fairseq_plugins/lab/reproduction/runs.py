@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from fairseq_plugins import lab
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.files import count_lines, read_json, write_json
 from fairseq_plugins.lab.benchmarks import machine
@@ -38,7 +37,6 @@ class Reproduction(Sweep):
     """
 
     def __init__(self, request: SweepRequest, name: str, reduced: bool, say: Callable[[str], None]):
-        lab.register()
         self.name, self.reduced = name, reduced
         table = request.table._replace(fixed=[*request.table.fixed, *FIXED])
         super().__init__(request._replace(table=table), say)

@@ -1,0 +1,97 @@
+"""The commands import a token mixer of another package only from a folder that the user names."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.user_dirs import import_user_dirs
+from tests.conftest import ROOT
+from tests.tiny_runs import PREPARE, call, sentence, within, write_pairs
+
+MIXER = """
+from typing import Any
+
+import fairseq_plugins
+from fairseq_plugins.layers.token_mixers.multi_head import MultiHeadMixer
+from fairseq_plugins.layers.token_mixer import register_token_mixer
+
+@register_token_mixer("cumsquare")
+class CumSquare(MultiHeadMixer):
+    projections = "v"
+
+    def mix(self, x, memory, padding_mask, memory_padding_mask):
+        v = self.split(self.v_proj(memory))
+        if memory_padding_mask is not None:
+            v = v.masked_fill(memory_padding_mask[:, None, :, None], 0.0)
+        return v.square().cumsum(dim=2) / 10
+"""
+RECIPE = """
+task: {_name: translation}
+model: {_name: fastformer_encoder, encoder_token_mixer: cumsquare, encoder_layers: 1,
+  encoder_embed_dim: 16, encoder_ffn_embed_dim: 16, encoder_attention_heads: 2, decoder_layers: 1,
+  decoder_embed_dim: 16, decoder_ffn_embed_dim: 16, decoder_attention_heads: 2,
+  share_all_embeddings: true}
+criterion: {_name: cross_entropy}
+optimizer: {_name: adam}
+lr_scheduler: {_name: fixed}
+optimization: {lr: [0.01], max_update: 3}
+dataset: {max_tokens: 400, num_workers: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Text, its prepared `data`, a recipe, and the user-dir `mine`, which has the mixer."""
+    folder = tmp_path_factory.mktemp("user_dirs")
+    with within(folder):
+        write_pairs(folder / "raw", ("de", "en"), sentence, {"train": 30, "valid": 4, "test": 4})
+        languages = "--source-lang de --target-lang en --joined-dictionary --subword bpe".split()
+        call("prepare-translation", *PREPARE, 60, *languages)
+    (folder / "mine").mkdir()
+    (folder / "mine" / "__init__.py").write_text(MIXER)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return folder
+
+
+def run(folder, *words):
+    words = [sys.executable, "-W", "ignore", "-m", "fairseq_plugins", *words]
+    environment = {"PATH": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        input="Der Hund\n",
+    )
+
+
+def test_a_part_of_a_user_dir_trains_and_is_used(folder):
+    train = "train recipe.yaml data --save-dir run --cpu --user-dir mine".split()
+    evaluate = "evaluate data run --checkpoint checkpoint_last.pt --cpu".split()
+    translate = "translate --model run/checkpoint_last.pt --cpu".split()
+    done = run(folder, *train, "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    for words in (evaluate, translate):
+        done = run(folder, *words)
+        assert done.returncode == 1
+        assert "--encoder-token-mixer cumsquare, which is unknown here: give" in done.stderr
+        assert done.stderr.count("\n") == 1 and "--user-dir" in done.stderr
+        done = run(folder, *words, "--user-dir", "mine")
+        assert done.returncode == 0, done.stderr
+    state = torch.load(folder / "run/checkpoint_last.pt", weights_only=False)
+    assert state["cfg"]["model"].encoder_token_mixer == "cumsquare"
+
+
+def test_a_folder_that_cannot_be_imported_is_one_line(tmp_path):
+    with pytest.raises(ConfigurationError, match="^--user-dir nowhere: no such folder$"):
+        import_user_dirs("nowhere")
+    (tmp_path / "needs_more").mkdir()
+    (tmp_path / "needs_more" / "__init__.py").write_text("import no_such_package\n")
+    (tmp_path / "torch").mkdir()
+    for name, told in (("needs_more", "No module named"), ("torch", "not globally unique")):
+        with pytest.raises(ConfigurationError, match=f"^--user-dir .*{name}: .*{told}"):
+            import_user_dirs([tmp_path / name])
