@@ -1,7 +1,7 @@
 """Faster generation with the same results, for this package's models and fairseq's `transformer`.
 
-fairseq's generator keeps all its options. `accelerate` replaces three of its parts: the model
-ensemble, the search for the best continuations and, for beam search, the loop over steps.
+fairseq's generator keeps all its options. `accelerate` replaces two of its parts: the model
+ensemble and, for beam search, the loop over steps.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,6 @@ from fairseq_plugins.models import EfficientTransformerModel
 from .decoding import can_decode_in_beams
 from .ensemble import BeamEnsemble
 from .generator import BeamGenerator
-from .grouped_top_k import GroupedBeamSearch
 
 __all__ = ["accelerate", "install"]
 
@@ -39,8 +38,8 @@ def install() -> None:
 def accelerate(generator: Any) -> Any:
     """Accelerate a fairseq generator in place, if all its models are supported.
 
-    Hypotheses and scores do not change. This package's models omit "attention", unless the
-    generator is for `--print-alignment`.
+    Hypotheses and scores do not change, but "attention" is empty unless the generator is for
+    `--print-alignment`, which alone reads it.
 
     Supported are `EfficientTransformerModel` and fairseq's `TransformerModel`, without the options
     that `can_decode_in_beams` excludes. Types are compared exactly, because a subclass may compute
@@ -61,12 +60,9 @@ def accelerate(generator: Any) -> Any:
         for model in ensemble.models
     ):
         return generator
-    need_attention = type(generator) is SequenceGeneratorWithAlignment or any(
-        type(model) is TransformerModel for model in ensemble.models
-    )
-    generator.model = BeamEnsemble(list(ensemble.models), need_attention)
-    if type(generator.search) is BeamSearch:
-        generator.search = GroupedBeamSearch(generator.tgt_dict)
-    if type(generator) is SequenceGenerator:
+    aligns = type(generator) is SequenceGeneratorWithAlignment
+    generator.model = BeamEnsemble(list(ensemble.models), need_attention=aligns)
+    usual = generator.lm_model is None and not generator.match_source_len
+    if type(generator.search) is BeamSearch and usual and not aligns:
         generator.__class__ = BeamGenerator
     return generator

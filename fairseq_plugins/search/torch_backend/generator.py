@@ -16,8 +16,8 @@ from fairseq_plugins.errors import first_cause
 from fairseq_plugins.graphs.cuda_graph import recorder_for
 
 from .ensemble import BeamEnsemble
-from .grouped_top_k import GroupedBeamSearch
-from .unknown import NUMBERS, UnknownSubwords, to_known
+from .grouped_top_k import best_continuations
+from .unknown import NUMBERS, UnknownSubwords
 
 logger = logging.getLogger(__name__)
 _warm = threading.local()  # `recorder`: what has recorded, as libraries have memory per thread
@@ -38,28 +38,19 @@ class BeamGenerator(SequenceGenerator):
     has ended, and a log on the device keeps the choices of each step. Hypotheses are read from the
     log at the end. They equal those of fairseq's loop, in the same order.
 
-    Sampling, constraints, fairseq's other searches, language models and alignments use fairseq's
-    loop.
+    Sampling, fairseq's other searches, language models and alignments use fairseq's loop, see
+    `accelerate`.
 
     With `records`, a step of decoder and search is recorded as a CUDA graph, which later steps of
     the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
     first two steps, the last one and those with a prefix are not recorded; neither are searches
-    that return attention or use --no-repeat-ngram-size.
+    with --no-repeat-ngram-size.
 
     In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for
     subwords of their source that the dictionary lacks.
     """
 
     records: bool | None = None  # whether to record steps; None: the variable decides
-
-    @property
-    def takes_limits(self) -> bool:
-        """Whether each sentence of a batch may have its own limit, and unknown subwords."""
-        return (
-            type(self.search) is GroupedBeamSearch
-            and self.lm_model is None
-            and not self.match_source_len
-        )
 
     def _generate(
         self,
@@ -68,10 +59,7 @@ class BeamGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[Hypothesis]]:
-        ours = self.takes_limits and constraints is None
-        if not ours or "src_tokens" not in sample["net_input"]:
-            if prefix_tokens is not None:
-                prefix_tokens = to_known(prefix_tokens, self.tgt_dict)
+        if constraints is not None:  # an error of fairseq's
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         more: Any = sample.get(NUMBERS), sample.get(LIMITS)
         return _Batch(self, sample["net_input"], prefix_tokens, bos_token, *more).run()
@@ -159,13 +147,13 @@ class _Batch:
             at: the same on the device (one int64) while the step is recorded.
         """
         beam = self.beam
-        log_probs, attention, copied = self.model.step(
+        log_probs, _, copied = self.model.step(
             self.decodings, self.previous, number, self.generator.temperature, at
         )
         if number == 0:
             self.totals = log_probs.new_zeros(self.sentences, 1)
         log_probs, ended_before = self._restrict(log_probs.contiguous(), number, copied)
-        totals, tokens, parents = self.generator.search.best(log_probs, self.totals, beam)
+        totals, tokens, parents = best_continuations(log_probs, self.totals, beam)
         if ended_before is not None:
             parents = parents.masked_fill(ended_before.unsqueeze(1), 0)
         ends = tokens.eq(self.generator.eos) & totals.ne(-math.inf)
@@ -183,7 +171,6 @@ class _Batch:
             number if at is None else at,
             torch.stack([next_tokens, next_parents, parents[:, :beam], fresh.long()], dim=1),
             torch.stack([self.totals, totals[:, :beam]], dim=1),
-            attention,
         )
         self.previous = next_tokens.flatten()
         continued = (next_parents + self.offsets).flatten()
@@ -199,7 +186,6 @@ class _Batch:
         return (
             max(2, prefix) <= number < self.first_limit
             and self.history is None
-            and not self.model.need_attention
             and self.generator.token_indices_to_suppress is None
         )
 
@@ -381,9 +367,7 @@ class _Log:
         self.numbers: Tensor | None = None
         self.used = 0
 
-    def add(
-        self, step: int | Tensor, numbers: Tensor, totals: Tensor, attention: Tensor | None
-    ) -> None:
+    def add(self, step: int | Tensor, numbers: Tensor, totals: Tensor) -> None:
         """Add a step.
 
         Args:
@@ -391,25 +375,14 @@ class _Log:
             numbers: B x 4 x n: tokens and parents of the hypotheses that continue, parents of the
                 candidates that may end, and whether they end.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.
-            attention: B x n' x S or None.
         """
         steps, sentences, beam = self.shape
         if self.numbers is None:
             self.numbers = numbers.new_zeros(steps, sentences, 4, beam)
             self.totals = totals.new_zeros(steps, sentences, 2, beam)
-            self.attention: Tensor | None = None
-            if attention is not None:
-                shape = steps, sentences, beam, attention.size(2)
-                self.attention = attention.new_zeros(shape, dtype=torch.float32)
         if not isinstance(step, Tensor):
             self.used = step + 1
-        for log, new in (
-            (self.numbers, numbers),
-            (self.totals, totals),
-            (self.attention, attention),
-        ):
-            if log is None or new is None:
-                continue
+        for log, new in ((self.numbers, numbers), (self.totals, totals)):
             if isinstance(step, Tensor):
                 rows = slice(None) if self.rows is None else self.rows
                 log[step, rows] = new
@@ -430,14 +403,13 @@ class _Log:
         log = np.moveaxis(self.numbers[: self.used].cpu().numpy(), 2, 0)
         chosen, parents, of_ended, ended = log
         last, sentences, columns = ended.nonzero()  # of H hypotheses, those that ended first first
-        # which hypothesis of the beam each one was before and after each step
+        # which hypothesis of the beam each one was after each step
         at = of_ended[last, sentences, columns]
-        before, after = (np.zeros((len(last), self.used), np.int64) for _ in range(2))
+        after = np.zeros((len(last), self.used), np.int64)
         for step in range(self.used - 1, -1, -1):
-            begin, end = last.searchsorted([step, step + 1])
+            end = last.searchsorted(step + 1)
             after[end:, step] = at[end:]
             at[end:] = parents[step, sentences[end:], at[end:]]
-            before[begin:, step] = at[begin:]
         number, steps = np.arange(len(last)), np.arange(self.used)
         tokens = chosen[steps, sentences[:, None], after]
         tokens[number, last] = generator.eos
@@ -453,9 +425,6 @@ class _Log:
         order = torch.sort(scores, descending=True, stable=True).indices.tolist()
         words = torch.from_numpy(tokens).to(device)
         path, scores = path.to(device), scores.to(device)
-        attention = None
-        if self.attention is not None:
-            attention = self.attention[steps, sentences[:, None], before]  # H x steps x S
         results: list[list[Hypothesis]] = [[] for _ in range(self.shape[1])]
         for h in order:
             length = last[h] + 1
@@ -463,7 +432,7 @@ class _Log:
                 {
                     "tokens": words[h, :length],
                     "score": scores[h],
-                    "attention": torch.empty(0) if attention is None else attention[h, :length].t(),
+                    "attention": torch.empty(0),
                     "alignment": torch.empty(0),
                     "positional_scores": path[h, :length],
                 }

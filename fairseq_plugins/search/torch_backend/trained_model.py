@@ -159,7 +159,7 @@ class TrainedModel:
         lengths = [len(source) for source in tokens]
         # fairseq has the minimum length of any source with a prefix, and its own loop has one limit
         # per batch; but an output must not depend on the other sources of its batch
-        one_limit = not getattr(self.generator, "takes_limits", False)
+        one_limit = not isinstance(self.generator, BeamGenerator)
         kinds = [(len(each.prefix), each.limit * one_limit) for each in inputs]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]

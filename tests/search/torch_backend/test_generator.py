@@ -191,7 +191,7 @@ def test_recorded_steps_find_the_same(
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_close(generator.generate(models[name], sample), expected)
     assert steps[0] == steps[1]
-    recorded = name != "fairseq" and "no_repeat_ngram_size" not in options
+    recorded = "no_repeat_ngram_size" not in options
     longest = max(len(h["tokens"]) for some in expected for h in some)
     assert bool(replays) == (recorded and longest > 2)
     if len(replays) > 5:
