@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.options import Options
 
 from .architecture import limits
-from .prepared import prepared_pairs
 
 BEAM = 5
 SENTENCES = 20  # number compared without --compare
@@ -37,52 +36,71 @@ class Agreement(NamedTuple):
     words: tuple[str, str, str] = ("hypothesis", "sentences", "scores")
 
 
-def sample_sources(task: Any, longest: int) -> list[list[int]]:
-    """Sentences of the prepared folder, or random ones if none is short enough.
+def prepared_pairs(task: Any, split: str) -> Any:
+    """fairseq's dataset of a split as it was prepared: all sentences, with their usual subwords.
 
-    Args:
-        task: the task.
-        longest: the most tokens of a sentence, with the end symbol.
+    A task that samples subwords wraps it. A task that refuses documents over the model's limit
+    keeps those of valid and test; the caller counts them.
+
+    Raises:
+        FileNotFoundError: the folder lacks the split.
     """
-    for split in ("valid", "test", "train"):
-        try:
-            dataset = prepared_pairs(task, split).src
-        except FileNotFoundError:
-            continue
-        step = max(1, len(dataset) // SENTENCES)
-        found = [dataset[index].tolist() for index in range(0, len(dataset), step)[:SENTENCES]]
-        found = [tokens for tokens in found if len(tokens) <= longest]
-        if found:
-            return found
+    cfg = getattr(task, "cfg", None)
+    # the second is for training and would read the references
+    for option, value in (("skip_invalid_size_inputs_valid_test", True), ("eval_bleu", False)):
+        if hasattr(cfg, option):
+            setattr(cfg, option, value)
+    task.load_dataset(split)
+    pairs = task.dataset(split)
+    return getattr(pairs, "dataset", pairs)
+
+
+def sources_of(task: Any, split: str | None, longest: int) -> tuple[list[list[int]], int]:
+    """All sentences of a split that have at most `longest` tokens, with the end symbol.
+
+    Without a split, some sentences of the first one that the prepared folder has, or random ones if
+    there are none.
+
+    Returns:
+        the sentences, and the number of longer ones of the split.
+
+    Raises:
+        ConfigurationError: the prepared folder lacks the split, or no sentence is left.
+    """
+    dataset = _open(lambda name: prepared_pairs(task, name).src, split)
+    found = [] if dataset is None else [tokens.tolist() for tokens in _some(dataset, split)]
+    short = [tokens for tokens in found if len(tokens) <= longest]
+    if split is not None and not short:
+        raise ConfigurationError(
+            f"--compare {split}: all {len(found)} sentences exceed {longest - 1} "
+            "subwords, the model's limit"
+        )
+    if short:
+        return short, 0 if split is None else len(found) - len(short)
     dictionary, draw = task.source_dictionary, random.Random(1)
     return [
         [draw.randrange(dictionary.nspecial, len(dictionary)) for _ in range(length)]
         + [dictionary.eos()]
         for length in (min(number, longest - 1) for number in range(1, SENTENCES + 1))
-    ]
+    ], 0
 
 
-def all_sources(task: Any, split: str, longest: int) -> tuple[list[list[int]], int]:
-    """All sentences of a split that have at most `longest` tokens.
+def _open(load: Callable[[str], Any], split: str | None) -> Any:
+    """The dataset of a split; without one, the first that there is, or None."""
+    for name in ("valid", "test", "train") if split is None else (split,):
+        try:
+            return load(name)
+        except FileNotFoundError as error:
+            if split is not None:
+                raise ConfigurationError(f"--compare {split}: {error}") from None
+    return None
 
-    Returns:
-        The sentences, and the number of longer ones.
 
-    Raises:
-        ConfigurationError: the prepared folder lacks the split, or no sentence is left.
-    """
-    try:
-        dataset = prepared_pairs(task, split).src
-    except FileNotFoundError as error:
-        raise ConfigurationError(f"--compare {split}: {error}") from None
-    found = [dataset[index].tolist() for index in range(len(dataset))]
-    short = [tokens for tokens in found if len(tokens) <= longest]
-    if not short:
-        raise ConfigurationError(
-            f"--compare {split}: all {len(found)} sentences exceed {longest - 1} "
-            "subwords, the model's limit"
-        )
-    return short, len(found) - len(short)
+def _some(dataset: Any, split: str | None) -> Iterator[Any]:
+    """The entries of a dataset; without a split, only `SENTENCES` of them."""
+    step = 1 if split is not None else max(1, len(dataset) // SENTENCES)
+    chosen = range(0, len(dataset), step)[: None if split is not None else SENTENCES]
+    return (dataset[index] for index in chosen)
 
 
 def _beam(vocabulary: int) -> int:
@@ -153,22 +171,16 @@ def compare(
     return Agreement(kind, len(sources), equal, largest)
 
 
-def sample_texts(task: Any, split: str | None) -> list[list[int]]:
+def texts_of(task: Any, split: str | None) -> list[list[int]]:
     """Texts of a classifier's prepared folder: all of a split, or some of the first split it has.
 
     Raises:
         ConfigurationError: the folder lacks the split.
     """
-    for name in (split,) if split else ("valid", "test", "train"):
-        try:
-            dataset = task.load_dataset(name)
-        except FileNotFoundError as error:
-            reason = f"--compare {name}: {error}"
-            continue
-        step = 1 if split else max(1, len(dataset) // SENTENCES)
-        chosen = range(0, len(dataset), step)[: None if split else SENTENCES]
-        return [dataset[index]["net_input.src_tokens"].tolist() for index in chosen]
-    raise ConfigurationError(reason)
+    dataset = _open(task.load_dataset, split)
+    if dataset is None:
+        raise ConfigurationError("the prepared folder has no texts to compare")
+    return [each["net_input.src_tokens"].tolist() for each in _some(dataset, split)]
 
 
 def probabilities(engine: ClassEngine, texts: list[list[int]]) -> np.ndarray:

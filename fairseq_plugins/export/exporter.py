@@ -18,14 +18,13 @@ from fairseq_plugins.tasks.summarization import SummarizationTask
 from .architecture import classifies, limits
 from .comparison import (
     Agreement,
-    all_sources,
     compare,
     compare_classes,
     probabilities,
     sample_limit,
-    sample_sources,
-    sample_texts,
     search_with_torch,
+    sources_of,
+    texts_of,
 )
 from .folder import (
     check_new_folder,
@@ -104,13 +103,11 @@ class _Texts:
     """The sentences that torch and an export translate or summarize."""
 
     def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
-        self.model, self.task, self.too_long = model, task, 0
+        self.model, self.task = model, task
         longest = limits(model, task)[0] + 1  # with the end symbol
         self.most: Callable[[int], int] = sample_limit
-        if split is None:
-            self.sources = sample_sources(task, longest)
-        else:
-            self.sources, self.too_long = all_sources(task, split, longest)
+        self.sources, self.too_long = sources_of(task, split, longest)
+        if split is not None:
             self.most = Prepared(folder).length_limit(task.cfg.source_lang, task.cfg.target_lang)
             if isinstance(task, SummarizationTask):
                 self.most = lambda source_length: LONGEST
@@ -129,7 +126,7 @@ class _Classes:
     too_long = 0  # they are truncated
 
     def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
-        self.sources = sample_texts(task, split)
+        self.sources = texts_of(task, split)
         self.torch = TrainedClassifier("RUN", folder, model, task, cpu=True)
 
     @functools.cached_property
@@ -157,7 +154,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Path | None, int8: bool) -
     _, _, model, task = _load(run, data)
     with new_folder(out) as part:
         write_ctranslate2(model, task, part, int8=False)
-        sources = sample_sources(task, limits(model, task)[0] + 1)
+        sources, _ = sources_of(task, None, limits(model, task)[0] + 1)
         expected = search_with_torch(model, task, sources)
         difference = largest_difference(part, task, sources, expected)
         if not difference <= EXACT:

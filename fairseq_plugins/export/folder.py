@@ -1,16 +1,13 @@
 """The folder of an export: its graphs, `config.json`, and what raw text needs."""
 
 import contextlib
-import errno
 import json
 import os
 import platform
-import re
 import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +20,11 @@ from fairseq_plugins.data.units import load_cut
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     FULL,
+    PART,
+    alone_in,
     check_can_hold,
     digest,
-    lock,
-    open_to_append,
     open_to_read,
-    without_links,
     write_bytes,
 )
 from fairseq_plugins.search.onnx_backend import folder as served
@@ -37,7 +33,7 @@ from fairseq_plugins.version import __version__
 
 from . import architecture
 
-LOCK = "export.lock"  # in the temporary folder of an export; a training's "lock" is not ours
+LOCK = "export.lock"  # beside the unfinished folder
 
 
 def check_new_folder(out: Path) -> None:
@@ -51,49 +47,45 @@ def check_new_folder(out: Path) -> None:
 def new_folder(out: Path) -> Iterator[Path]:
     """An empty folder that becomes `out` at the end, and is removed after an error.
 
-    Leftovers of a killed export of this name, whose lock is free, are removed too; without file
-    locks they stay.
+    It lies in `out`.part, which one export at a time locks, and replaces what a killed one left.
 
     Raises:
-        ConfigurationError: the disk is full.
+        ConfigurationError: another export to `out` is running, or the disk is full.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for left in list(out.parent.iterdir()):
-        if re.fullmatch(re.escape(out.name) + r"\.[a-z0-9_]{8}", left.name):
-            with contextlib.suppress(OSError):  # a held lock also raises OSError
-                with open(left / LOCK, "r+", opener=without_links) as held:
-                    if lock(held, left, "export"):
-                        shutil.rmtree(left)
+    scratch = out.with_name(out.name + PART)
+    part = scratch / out.name
+
+    def remove() -> None:
+        shutil.rmtree(part, ignore_errors=True)
+        (scratch / LOCK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the user's own folder, with more in it
+            scratch.rmdir()
+
     try:
-        with contextlib.ExitStack() as stack:
-            scratch = stack.enter_context(
-                tempfile.TemporaryDirectory(dir=out.parent, prefix=out.name + ".")
-            )
-            lock(stack.enter_context(open_to_append(Path(scratch) / LOCK)), out, "export")
-            stack.enter_context(_ended_at_once(scratch))
-            part = Path(scratch) / out.name  # unlike `scratch`, readable for others
-            part.mkdir()
-            yield part
-            os.replace(part, out)
+        with alone_in(scratch, "export", 0, LOCK), _ended_at_once(remove):
+            try:
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir()
+                yield part
+                check_new_folder(out)  # nobody else made it meanwhile
+                os.replace(part, out)
+            finally:
+                remove()
     except OSError as error:
         if error.errno in FULL:
             raise ConfigurationError(f"--out {out} cannot be written: {error.strerror}") from None
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(out):
-            raise ConfigurationError(
-                f"--out {out} was written by another process meanwhile: give a new folder"
-            ) from None
         raise
 
 
 @contextlib.contextmanager
-def _ended_at_once(scratch: str) -> Iterator[None]:
-    """Let a signal end the command here: remove the folder, and exit without raising an exception.
+def _ended_at_once(remove: Callable[[], None]) -> Iterator[None]:
+    """Let a signal end the command here: call `remove`, and exit without raising an exception.
 
     Where torch's exporter and onnx call Python from C++, an exception aborts the process.
     """
 
     def end(number: int, frame: Any) -> None:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove()
         print("stopped", file=sys.stderr, flush=True)
         os._exit(128 + number)
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_plugins import commands, files
+from fairseq_plugins import commands
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
@@ -146,31 +146,20 @@ def test_a_model_that_holds_no_numbers(out, run, tmp_path):
 
 def test_what_a_killed_export_left_is_removed(out):
     """And nothing else: neither what another export makes now, nor the user's."""
-    left, mine = out.with_name("exported.ab_12345"), out.with_name("exported.baseline")
-    for folder in (left, mine, out.with_name("exported.12345678")):
-        folder.mkdir()
+    left, mine = out.with_name("exported.part"), out.with_name("exported.baseline")
+    for folder in (left / "exported", mine):
+        folder.mkdir(parents=True)
         (folder / "graph").touch()
-    (left / "export.lock").touch()
-    (mine / "lock").touch()
     with new_folder(out) as first:
+        assert not list(first.iterdir())
         with new_folder(out.with_name("exported2")):
             pass
-        with pytest.raises(ConfigurationError), new_folder(out):
-            assert not left.exists() and first.exists()
-            raise ConfigurationError("stopped")
-    names = ["exported", "exported.12345678", "exported.baseline", "exported2"]
-    assert sorted(path.name for path in out.parent.iterdir()) == names
-
-
-def test_without_file_locks_a_running_export_keeps_its_folder(out, monkeypatch):
-    monkeypatch.setattr(files.fcntl, "flock", no_locks)
-    with new_folder(out) as first, pytest.raises(ConfigurationError), new_folder(out):
+        with pytest.raises(ConfigurationError, match="another export is running in"):
+            with new_folder(out):
+                pass
         assert first.exists()
-        raise ConfigurationError("stopped")
-
-
-def no_locks(file, operation):
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    names = ["exported", "exported.baseline", "exported2"]
+    assert sorted(path.name for path in out.parent.iterdir()) == names
 
 
 def test_a_full_disk_is_told(run, out, monkeypatch):
@@ -181,13 +170,12 @@ def test_a_full_disk_is_told(run, out, monkeypatch):
     assert f"--out {out} cannot be written: No space left on device" in refused(out, run)
 
 
-def test_two_exports_to_one_folder_leave_the_first_whole(tmp_path):
+def test_a_folder_that_was_made_meanwhile_stays(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(ConfigurationError, match=f"--out {out} was written by another process"):
+    with pytest.raises(ConfigurationError, match=f"--out {out} already exists: give a new folder"):
         with new_folder(out):
-            with new_folder(out) as other:
-                (other / "config.json").touch()
-    assert os.listdir(tmp_path) == ["out"] and os.listdir(out) == ["config.json"]
+            out.mkdir()
+    assert os.listdir(tmp_path) == ["out"] and not os.listdir(out)
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigurationError, match="loop already exists: give a new folder"):
         check_new_folder(tmp_path / "loop")
