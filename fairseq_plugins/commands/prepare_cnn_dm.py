@@ -20,7 +20,7 @@ from typing import Any
 
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import cnn_dm
-from fairseq_plugins.data.pipeline import prepare_folder
+from fairseq_plugins.data.pipeline import parse_counts, prepare_folder
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.report import show
 from fairseq_plugins.data.summarization import Documents, add_options, summarization_settings
@@ -53,7 +53,9 @@ def main(argv: Sequence[str]) -> int:
     args = read_arguments(argv)
     needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
-    expected = cnn_dm.expected_documents(args.expect, bool(args.split_ids))
+    expected = None if args.split_ids else cnn_dm.DOCUMENTS
+    if args.expect is not None:
+        expected = parse_counts("--expect", args.expect)
     files = {"stories": args.stories, "split_ids": args.split_ids}
     inputs = {name: [digest(path) for path in paths] for name, paths in files.items() if paths}
     settings.update(add_full_stops=True, drop_prefix=False, expect=args.expect, inputs=inputs)

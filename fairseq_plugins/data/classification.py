@@ -49,7 +49,7 @@ class Labelled(Task):
     """
 
     units = "texts"
-    longest = ("--max-positions must not be less, unless --shorten-method truncate truncates",)
+    longest = ("--max-positions must not be less, or give --shorten-method truncate",)
 
     def __init__(self, settings: dict[str, Any], splits: Sequence[str], notes: Iterable[str] = ()):
         super().__init__(settings, splits)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_plugins.data.download import check, fetch
-from fairseq_plugins.data.pipeline import parse_counts
 from fairseq_plugins.data.readers import SPLITS, Corpus, Example, Item
 from fairseq_plugins.data.stories import parse_story, read_ids, read_story_files
 from fairseq_plugins.data.summarization import summary_of
@@ -32,17 +31,6 @@ LISTS: Files = {
     "all_test.txt": ("c4f5efb5ec2126430a5c156efbd13d0e9c4cb490169e552c38b4a51981a009bd", None),
 }
 DOCUMENTS = {"train": 287113, "valid": 13368, "test": 11490}
-
-
-def expected_documents(option: str | None, own_lists: bool) -> dict[str, int] | None:
-    """Parse `--expect`: the required number of documents of each split; None for any number.
-
-    Raises:
-        ConfigurationError: the value is neither three numbers nor `any`.
-    """
-    if option is not None:
-        return parse_counts("--expect", option)
-    return None if own_lists else DOCUMENTS
 
 
 def read(

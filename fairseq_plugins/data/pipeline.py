@@ -50,7 +50,7 @@ class Task:
     subword: str | None = "sentencepiece"
     complete, names = False, True
     longest: tuple[str, ...] = (
-        "--max-source-positions must not be less, unless --truncate-source truncates",
+        "--max-source-positions must not be less, or give --truncate-source",
         "--max-target-positions must not be less",
     )
     valid_every: int | None = None

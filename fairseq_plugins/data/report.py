@@ -51,27 +51,30 @@ def lines_of(
     """
     settings, types = task.settings, results["types"]
     sides = dict(zip(task.sides, options))
-    measured = {f"{split}.{side}": results["sides"][f"{split}.{side}"]
-                for split in task.splits for side in sides}  # fmt: skip
-    always = ("words", "tokens", "longest", "empty")
-    columns = [
-        *always,
-        *(name for name in ("truncated", "lost", "separators")
-          if any(side[name] for side in measured.values())),
-    ]  # fmt: skip
-    rows = [["", task.units, *(f"{side} {column}" for column in columns for side in sides)]]
-    for split, count in results["examples"].items():
-        sizes = [measured[f"{split}.{side}"][column] for column in columns for side in sides]
-        rows.append([split, *(f"{size:,}" for size in (count, *sizes))])
+    measured = {
+        f"{split}.{side}": results["sides"][f"{split}.{side}"]
+        for split in task.splits
+        for side in sides
+    }
+    columns = ["words", "tokens", "longest", "empty"]
+    columns += [
+        name
+        for name in ("truncated", "lost", "separators")
+        if any(side[name] for side in measured.values())
+    ]
+    rows = [["", task.units, *columns]]
+    for name, of_side in measured.items():
+        sizes = [results["examples"][name.split(".")[0]], *(of_side[each] for each in columns)]
+        rows.append([name, *(f"{size:,}" for size in sizes)])
     lines = [
         *(*table(rows), ""),
-        "Words are separated by spaces in the text that is segmented; tokens are what a model",
-        "reads, without end symbols; lost are the tokens of truncated texts.",
+        "Words are separated by spaces in the text that is segmented. Tokens are what a model",
+        "reads, without end symbols. Lost are the tokens of truncated texts.",
     ]
     for side, option in sides.items():
         longest = 1 + max(measured[f"{split}.{side}"]["longest"] for split in task.splits)
         lines.append(
-            f"With its end symbol, the longest {side} takes {longest:,} positions, so {option}"
+            f"The longest {side} takes {longest:,} positions with its end symbol: {option}"
         )
     lines += ["", f"{results['read']:,} {task.units} of train were read"]
     lines += [*left_out(results["left_out"], task.units, LEFT_OUT), ""]

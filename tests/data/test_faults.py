@@ -212,16 +212,6 @@ def test_a_folder_that_cannot_be_the_result(tmp_path, corpus, monkeypatch, folde
     assert not (tmp_path / "here.part").exists()
 
 
-@pytest.mark.parametrize("folder", ["..", "file", "file/data"])
-def test_a_folder_in_the_way(tmp_path, corpus, monkeypatch, folder):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    (tmp_path / "here/file").write_text("mine")
-    message = refused(translation, folder, corpus)
-    assert "was not made by this command" in message or "cannot be written: Not a dir" in message
-    assert (tmp_path / "here/file").read_text() == "mine"
-
-
 @pytest.mark.parametrize("name", ["thesis.txt", "lock"])  # a training leaves the latter
 def test_a_foreign_folder_named_part_is_kept(tmp_path, corpus, name):
     (tmp_path / "data.part").mkdir()

@@ -87,6 +87,17 @@ MISTAKES = [
     (f"{STORIES} --stories train.fr --split-ids ids ids2 ids3", "train.fr is damaged or not a"),
     ("prepare-iwslt14 new --archive absent", "absent does not exist or is not a file: give a comp"),
     # folders
+    *(
+        (GIVEN.replace("new", name, 1), message)
+        for name, message in (
+            ("..", "was not made by this command"),
+            ("ids", "was not made by this command"),
+            ("ids/data", "data.part cannot be written: Not a directory"),
+            ("a,b", "fairseq cannot read paths with ','"),
+            ("a:b", "fairseq cannot read paths with"),
+            ("c,d/a", "fairseq cannot read paths with ','"),
+        )
+    ),
     (
         f"{LIKE} pair --no-joined-dictionary",
         "--no-joined-dictionary: --like pair was prepared with",
@@ -146,7 +157,9 @@ def inputs(tmp_path_factory):
 @pytest.mark.parametrize("words, message", MISTAKES, ids=str)
 def test_a_mistake_is_named_in_one_line(inputs, monkeypatch, words, message):
     monkeypatch.chdir(inputs)
+    before = [sorted(folder.iterdir()) for folder in (inputs, inputs.parent)]
     with pytest.raises(ConfigurationError) as error:  # status 1, as `test_errors` holds
         main(words.split())
     assert message in str(error.value) and "\n" not in str(error.value)
-    assert not (inputs / "new").exists()
+    shutil.rmtree("new.part", ignore_errors=True)  # of mistakes found while text is read
+    assert [sorted(folder.iterdir()) for folder in (inputs, inputs.parent)] == before

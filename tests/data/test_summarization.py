@@ -120,10 +120,10 @@ def test_cut_sources_are_prefixes_and_counted(prepared):
     cut = sum(line != start for line, start in zip(raw, text))
     assert 0 < cut
     report = (prepared / "report.txt").read_text()
-    row = next(line.split() for line in report.splitlines() if line.startswith("train"))
-    assert row[1] == "28" and row[10] == str(cut)
-    assert row[-1] == "28"  # boundaries between the two sentences of each summary
-    assert "longest source takes 20 positions, so --max-source-positions must not be" in report
+    source, target = (line.split() for line in report.splitlines() if line.startswith("train"))
+    assert source[1] == "28" and source[6] == str(cut)
+    assert target[-1] == "28"  # boundaries between the two sentences of each summary
+    assert "longest source takes 20 positions with its end symbol: --max-source-pos" in report
 
 
 def test_what_stands_for_the_boundary_in_a_story_is_text():

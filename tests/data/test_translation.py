@@ -291,12 +291,3 @@ def test_a_folder_that_cannot_be_renamed_is_refused_at_once(corpus, tmp_path, mo
     prepare_translation.main([str(tmp_path / "link"), *words])
     assert (tmp_path / "volume" / "train.fr-en.en.idx").is_file()
     assert (tmp_path / "link").is_symlink()
-
-
-@pytest.mark.parametrize("name", ["a,b", "a:b", "c,d/a"])
-def test_folders_that_fairseq_cannot_read_are_refused_at_once(corpus, tmp_path, name):
-    before = sorted(tmp_path.rglob("*"))
-    words = ["--source-lang", "fr", "--target-lang", "en", "--train", str(corpus / "train")]
-    with pytest.raises(ConfigurationError, match="fairseq cannot read paths with '[,:]'"):
-        prepare_translation.main([str(tmp_path / name), *words, "--valid-every", "10"])
-    assert sorted(tmp_path.rglob("*")) == before
