@@ -32,7 +32,6 @@ setup(
     python_requires=">=3.11",
     entry_points={"console_scripts": ["fairseq-plugins = fairseq_plugins.__main__:run"]},
     install_requires=[
-        "argcomplete",  # completes fairseq-plugins in a shell
         "fairseq-fixed==0.12.3.1",  # fairseq for Python 3.11 and newer; its import name is the same
         # Older releases run code from crafted files that a user loads with torch.load
         # (CVE-2026-24747). No upper bound, so

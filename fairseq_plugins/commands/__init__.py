@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import fairseq_plugins
-from fairseq_plugins.commands import _completion
 from fairseq_plugins.errors import ConfigurationError, one_line
 from fairseq_plugins.options.user_dirs import import_user_dirs
 
@@ -119,11 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")
     words = list(sys.argv[1:] if argv is None else argv)
     found = commands()
-    completed = _completion.command_to_complete()
-    if completed is not None:
-        if completed not in found:
-            _completion.complete_a_command(found)
-        words = [completed]
     if not words:
         print(PACKAGE)
         return 0
@@ -140,8 +134,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command(words: Sequence[str]) -> int:
         module = importlib.import_module(".".join(path.parts))
-        if completed is not None:
-            _completion.complete_its_options(module.main)
         return int(module.main(words))
 
     return run(name, command, words[1:])

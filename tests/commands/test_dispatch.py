@@ -194,31 +194,6 @@ def test_a_program_of_another_package_registers_everything(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"True\n", b"")
 
 
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        ("fairseq-plugins tra", ["train", "translate"]),
-        ("fairseq-plugins train --sav", ["--save-dir"]),
-    ],
-)
-def test_the_program_completes_commands_and_options(line, expected, tmp_path):
-    pytest.importorskip("argcomplete")
-    program = tmp_path / "fairseq-plugins"  # as pip installs it
-    program.write_text("import sys\nfrom fairseq_plugins.__main__ import run\nsys.exit(run())\n")
-    out = tmp_path / "completions"
-    environment = dict(
-        os.environ,
-        PYTHONPATH=str(ROOT),
-        _ARGCOMPLETE="1",
-        _ARGCOMPLETE_IFS="\n",
-        _ARGCOMPLETE_STDOUT_FILENAME=str(out),
-        COMP_LINE=line,
-        COMP_POINT=str(len(line)),
-    )
-    subprocess.run([sys.executable, str(program)], env=environment, check=True)
-    assert [word.strip() for word in out.read_text().split("\n")] == expected
-
-
 def test_an_interrupt_of_the_first_imports_is_a_line(tmp_path):
     """As python is still at the imports of the program, before a command has begun."""
     (tmp_path / "fairseq-plugins").write_text("import fairseq_plugins\nraise KeyboardInterrupt\n")
