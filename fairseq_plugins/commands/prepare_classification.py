@@ -20,14 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.data.classification import (
-    FIELDS,
-    Labelled,
-    add_options,
-    classification_settings,
-    parse_labelled,
-    units_of,
-)
+from fairseq_plugins.data import classification
 from fairseq_plugins.data.imdb import imdb_identity, imdb_items, parse_review
 from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import SPLITS, Corpus, Inputs
@@ -54,7 +47,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         parser, "--valid-every", "with --imdb: every Nth training text goes to valid "
         f"(default: {VALID_EVERY})", least=2,
     )  # fmt: skip
-    add_options(parser)
+    classification.add_options(parser)
     return parser.parse_args(argv)
 
 
@@ -72,19 +65,19 @@ def main(argv: Sequence[str]) -> int:
     if args.fields and not files:
         raise ConfigurationError(f"--fields {' '.join(args.fields)} is for files: remove it")
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
-    settings = classification_settings(args, units_of(args))
+    settings = classification.classification_settings(args, classification.units_of(args))
     if files:
-        inputs = Inputs.of(args, (), FIELDS, "tsv")
+        inputs = Inputs.of(args, (), classification.FIELDS, "tsv")
         settings.update(inputs.settings)
     else:
         settings.update(valid_every=valid_every, inputs=imdb_identity(args.imdb))
 
     def corpus(folder: Path) -> Corpus:
         if files:
-            return inputs.corpus(parse_labelled)
+            return inputs.corpus(classification.parse_labelled)
         return Corpus(imdb_items(args.imdb, valid_every), parse_review)
 
-    task = Labelled(settings, list(files) or SPLITS)
+    task = classification.Labelled(settings, list(files) or SPLITS)
     prepare_folder(args.destination, task, corpus, args.workers)
     show(args.destination)
     return 0

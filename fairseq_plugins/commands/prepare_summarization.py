@@ -34,17 +34,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.data import summarization
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
 from fairseq_plugins.data.readers import SPLITS, Inputs
 from fairseq_plugins.data.report import show
-from fairseq_plugins.data.summarization import (
-    SHARED_BY_LIKE,
-    SIDES,
-    add_options,
-    prepare_files,
-    summarization_settings,
-)
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_number, add_path, parser_of
 
@@ -77,10 +71,12 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_path(
         parser, "--like", "DIR", "reuse the pieces, dictionaries and case of this prepared folder"
     )
-    add_options(parser)
+    summarization.add_options(parser)
     args = parser.parse_args(argv)
     given = given_options(parser, argv, args)
-    args.like_settings = settings_like(args.like, SIDES, SHARED_BY_LIKE, given)
+    args.like_settings = settings_like(
+        args.like, summarization.SIDES, summarization.SHARED_BY_LIKE, given
+    )
     return args
 
 
@@ -91,12 +87,14 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(
             f"--pretrain-sentences {args.pretrain_sentences} needs --pretrain: add it"
         )
-    sides = SIDES[:1] if args.pretrain else SIDES
+    sides = summarization.SIDES[:1] if args.pretrain else summarization.SIDES
     inputs = Inputs.of(args, sides, FIELDS, "json")
-    settings = {**summarization_settings(args), **args.like_settings}
+    settings = {**summarization.summarization_settings(args), **args.like_settings}
     pretraining = None
     if args.pretrain:
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)
-    prepare_files(args.destination, inputs, settings, args.workers, pretraining, args.like)
+    summarization.prepare_files(
+        args.destination, inputs, settings, args.workers, pretraining, args.like
+    )
     show(args.destination)
     return 0

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.data import translation
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.languages import two_letters
 from fairseq_plugins.data.like import given_options, settings_like
@@ -27,13 +28,6 @@ from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.processing import NFC, TOKENIZERS
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
-from fairseq_plugins.data.translation import (
-    SHARED_BY_LIKE,
-    Pairs,
-    add_subword_options,
-    fits_one_dictionary,
-    subword_settings,
-)
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_flag, add_number, add_path, parser_of
 
@@ -98,7 +92,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "folder, so that a model trained on it can be fine-tuned on the new text "
         "(--finetune-from-model)",
     )  # fmt: skip
-    add_subword_options(parser)
+    translation.add_subword_options(parser)
     args = parser.parse_args(argv)
     if args.source_lang == args.target_lang:
         raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
@@ -106,7 +100,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         args.subword = "bpe" if args.tokenizer else "sentencepiece"
     languages = [args.source_lang, args.target_lang]
     given = given_options(parser, argv, args)
-    args.like_settings = settings_like(args.like, languages, SHARED_BY_LIKE, given)
+    args.like_settings = settings_like(args.like, languages, translation.SHARED_BY_LIKE, given)
     return args
 
 
@@ -116,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
     languages = [args.source_lang, args.target_lang]
     inputs = Inputs.of(args, languages, languages)
     if args.joined_dictionary is None:
-        args.joined_dictionary = fits_one_dictionary(args.destination, inputs)
+        args.joined_dictionary = translation.fits_one_dictionary(args.destination, inputs)
     settings: dict[str, Any] = {
         "source_lang": args.source_lang,
         "target_lang": args.target_lang,
@@ -124,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
         "lowercase": args.lowercase,
         "valid_every": args.valid_every,
         **Limits(max_words=args.max_words, max_ratio=args.max_ratio)._asdict(),
-        **subword_settings(args),
+        **translation.subword_settings(args),
         "normalization": NFC,
         **inputs.settings,
         **args.like_settings,
@@ -132,7 +126,7 @@ def main(argv: Sequence[str]) -> int:
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
     if codes and settings["tokenizer"] == "moses" and args.like is None:
         settings["moses_codes"] = codes
-    task = Pairs(settings, list(inputs.of_split))
+    task = translation.Pairs(settings, list(inputs.of_split))
     prepare_folder(
         args.destination, task, lambda _: inputs.corpus(parse_texts), args.workers, like=args.like
     )

@@ -10,6 +10,7 @@ from fairseq_plugins.files import written_whole
 
 NAME = "report.txt"
 LEFT_OUT = "left_out.txt"
+NORMALISED = "All text was brought into Unicode's form NFC."
 NAMES_SHOWN = 10
 LONGEST_PROBLEM = 300  # characters
 
@@ -77,14 +78,14 @@ def lines_of(
             f"The longest {side} takes {longest:,} positions with its end symbol: {option}"
         )
     lines += ["", f"{results['read']:,} {task.units} of train were read"]
-    lines += [*left_out(results["left_out"], task.units, LEFT_OUT), ""]
+    lines += [*left_out(results["left_out"], task.units), ""]
     if "subwords" in results:
         asked = f"of {settings['vocab_size']:,} asked for"
         origin = "of another folder (--like)" if "like" in settings else asked
         lines += [f"Subwords: {results['subwords']} {origin}", *learnt_on(results)]
     lines += ["Dictionary: " + ", ".join(f"{side} {types[side]:,} types" for side in sides)]
     lines[-1] += ", in one for both sides" * settings.get("joined_dictionary", False)
-    return [*lines, *unknown_tokens(measured, "tokens"), *form_of_text(settings), "", *notes]
+    return [*lines, *unknown_tokens(measured, "tokens"), NORMALISED, "", *notes]
 
 
 def unknown_tokens(sides: dict[str, dict[str, int]], units: str) -> list[str]:
@@ -97,26 +98,18 @@ def unknown_tokens(sides: dict[str, dict[str, int]], units: str) -> list[str]:
     ]
 
 
-def form_of_text(settings: dict[str, Any]) -> list[str]:
-    """A line about changes to all texts."""
-    form = settings.get("normalization")
-    return [f"All text was brought into Unicode's form {form}."] if form else []
-
-
-def left_out(reasons: dict[str, int], units: str, names: str | None = None) -> list[str]:
+def left_out(reasons: dict[str, int], units: str) -> list[str]:
     """How many texts were skipped, and why.
 
     Args:
         reasons: the number of texts by the reason.
         units: what the texts are, such as "documents".
-        names: the file that names them, if there is one.
     """
     count = sum(reasons.values())
     if not count:
         return [f"No {units[:-1]} was left out."]
     by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
-    where = "" if names is None else f"; {names} names them"
-    return [f"{count:,} {units} were left out{where}", *by_reason]
+    return [f"{count:,} {units} were left out; {LEFT_OUT} names them", *by_reason]
 
 
 class LeftOut:

@@ -22,8 +22,8 @@ from fairseq_plugins.data.processing import NFC, normalise
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.report import (
     LEFT_OUT,
+    NORMALISED,
     LeftOut,
-    form_of_text,
     left_out,
     show,
     table,
@@ -63,7 +63,7 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
             (folder / "input0").mkdir()
             how = str(folder / "input0/{split}"), folder / "input0/dict.txt"
             found["unknown"] = binarise_words(texts, *how)
-            report.write(folder, _report(preparation.settings, found))
+            report.write(folder, _report(found))
             preparation.finish(found)
     show(destination)
 
@@ -156,7 +156,7 @@ def _usable(
                 yield split, row.columns[0], impression
 
 
-def _report(settings: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def _report(found: dict[str, Any]) -> list[str]:
     texts = {
         part: {"unknown": unknown, "tokens": found["words"][part]}
         for part, unknown in found["unknown"].items()
@@ -171,6 +171,6 @@ def _report(settings: dict[str, Any], found: dict[str, Any]) -> list[str]:
         f"{found['news']['train']:,} news in train, and {found['news']['test']:,} more in test.",
         *unknown_tokens(texts, "words"),
         "",
-        *left_out(found["left_out"], "lines", LEFT_OUT),
-        *form_of_text(settings),
+        *left_out(found["left_out"], "lines"),
+        NORMALISED,
     ]
