@@ -43,7 +43,16 @@ TRAININGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TRAININGS)
+QUICKEST = ("transformer", "transformer_ftc, summarization, two processes")  # and of all kinds
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICKEST else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRAININGS
+    ],
+)
 def test_killed_in_each_epoch(name, corpus, train_args, tmp_path):
     processes, options = TRAININGS[name]
     words = [corpus.bin, *train_args, *options]
@@ -195,6 +204,7 @@ def test_a_plateau_counts_across_runs():
     assert resumed.step(4, 3.0) == first.step(4, 3.0) == 0.5
 
 
+@pytest.mark.slow
 def test_patience_counts_across_kills(corpus, train_args, tmp_path):
     """Nothing is learnt, so that the training ends after four validations, killed or not."""
     words = [

@@ -13,6 +13,7 @@ from tests.faults import storm
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 
 
+@pytest.mark.slow
 def test_the_first_trials(capsys):
     counts = storm.storm(seconds=float("inf"), seed=2, trials=3)
     assert counts["trials"] == 3 and counts["tried"] >= 3
@@ -21,6 +22,7 @@ def test_the_first_trials(capsys):
     assert counts["survived"] > 0
 
 
+@pytest.mark.slow
 def test_losses_are_reported(capsys, monkeypatch):
     """A training that loses its checkpoints and starts over with another seed is lost."""
 
