@@ -104,7 +104,7 @@ def main(argv: Sequence[str]) -> int:
     search = {
         "beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "cpu": args.cpu,
         "fp16": args.fp16, "int8": args.int8, "min_len": args.min_len, "max_len": args.max_len,
-        "no_repeat_ngram": args.no_repeat_ngram_size, "user_dir": args.user_dir,
+        "no_repeat_ngram": args.no_repeat_ngram_size, "user_dir": list(map(str, args.user_dir)),
     }  # fmt: skip
     request = DistillationRequest(
         args.data, args.keep, args.extra, args.back_translate, not args.no_tag

@@ -39,6 +39,7 @@ from fairseq_plugins.system.workers import map_lines
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"
 WRITTEN = f"{WORK}/written"  # what teachers wrote, which a rerun keeps
+NOT_OF_TEXTS = ("cpu", "max_tokens", "user_dir")  # of the search: they do not change the texts
 OPTION = "--processes"  # which sets the number of processes
 
 
@@ -193,8 +194,7 @@ class _Distillation:
                 )
         # without the folders in DATA: one of them may be the destination
         files = [path for path in needed_files(self.data).values() if path.parent == self.data]
-        # these do not change the texts
-        search = {n: v for n, v in teacher.search.items() if n not in ("cpu", "max_tokens")}
+        search = {n: v for n, v in teacher.search.items() if n not in NOT_OF_TEXTS}
         self.settings = {
             **prepared.settings,
             "distilled": fingerprint([*files, *texts]),

@@ -55,7 +55,7 @@ def calls_of(monkeypatch):
     """calls_of(main, words, *places, elsewhere="...") -> the calls of each place.
 
     The command ends at the last place. All its options must be given, but those named `elsewhere`,
-    which other tests hold.
+    which other tests hold, and `--user-dir`, which `options/test_user_dirs.py` holds.
     """
 
     def run(main, words, *places, elsewhere=""):
@@ -78,7 +78,7 @@ def calls_of(monkeypatch):
             for action in parser._actions
             if action.dest != "help" and getattr(args, action.dest) == action.default
         }
-        assert unset == set(elsewhere.split())
+        assert unset == {"user_dir", *elsewhere.split()}
         return [function.call_args_list for function in made]
 
     return run
@@ -104,7 +104,7 @@ def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
     expected = {
         "threads": 2, "cpu": True, "fp16": True, "int8": True,
         "max_tokens": 70, "beam": 6, "lenpen": 0.5, "min_len": 3, "no_repeat_ngram": 4,
-        "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8,
+        "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8, "user_dir": [],
     }  # fmt: skip
     assert opened == mock.call(["a", "b"], Path("DATA"), **expected, **options)
 
@@ -115,7 +115,7 @@ def test_classify(calls_of):
     ((made,),) = calls_of(
         classify.main, words, "commands.classify.Classifier", elsewhere="output buffer processes"
     )
-    options = {"data": Path("DATA"), "cpu": True, "max_tokens": 70, "threads": 2}
+    options = {"data": Path("DATA"), "cpu": True, "max_tokens": 70, "threads": 2, "user_dir": []}
     assert made == mock.call(Path("run"), **options)
 
 
@@ -128,7 +128,7 @@ def test_distill(calls_of):
     asked, out, *_, processes, workers = done.args
     search = {
         "beam": 6, "lenpen": 0.5, "max_tokens": 70, "cpu": True, "fp16": True, "int8": True,
-        "min_len": 3, "max_len": 40, "no_repeat_ngram": 4,
+        "min_len": 3, "max_len": 40, "no_repeat_ngram": 4, "user_dir": [],
     }  # fmt: skip
     assert made == [
         mock.call(names, Path("DATA"), 4, {**search, "nbest": count}, option)

@@ -75,11 +75,14 @@ def test_a_part_of_a_user_dir_trains_and_is_used(folder):
     translate = "translate --model run/checkpoint_last.pt --cpu".split()
     done = run(folder, *train, "--processes", "2")
     assert done.returncode == 0, done.stderr
+    distill = "distill data run/checkpoint_last.pt --out new --cpu --processes 1".split()
+    export = "export run/checkpoint_last.pt --out exported".split()
     for words in (evaluate, translate):
         done = run(folder, *words)
         assert done.returncode == 1
         assert "--encoder-token-mixer cumsquare, which is unknown here: give" in done.stderr
         assert done.stderr.count("\n") == 1 and "--user-dir" in done.stderr
+    for words in (evaluate, translate, distill, export):
         done = run(folder, *words, "--user-dir", "mine")
         assert done.returncode == 0, done.stderr
     state = torch.load(folder / "run/checkpoint_last.pt", weights_only=False)
