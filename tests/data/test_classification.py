@@ -175,15 +175,6 @@ def test_names_of_files_may_be_in_any_encoding(tmp_path):
     assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/left_out.txt").read_text("utf-8")
 
 
-def test_another_archive_is_refused(tmp_path):
-    path = write_tar(tmp_path / "some.tar.gz", OTHERS)
-    with pytest.raises(ConfigurationError, match="holds no reviews"):
-        run(tmp_path / "data", "--imdb", path, "--workers", 1)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ConfigurationError, match="is damaged"):
-        run(tmp_path / "data", "--imdb", path, "--workers", 1)
-
-
 def test_a_folder_of_something_else_tells_how_text_cannot_be_cut(tmp_path):
     with pytest.raises(ConfigurationError, match="was not made by prepare-classification"):
         load_cut(tmp_path)

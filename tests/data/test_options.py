@@ -84,12 +84,12 @@ def test_prepare_summarization(tmp_path, capsys):
     files = {split: tmp_path / f"{split}.txt" for split in ("train", "valid", "test")}
     sentences = " ".join(f"The {word} fell on it." for word in "rain snow hail wind".split())
     for path in files.values():
-        path.write_text((json.dumps({"text": sentences, "abstract": ""}) + "\n") * 30)
+        path.write_text((json.dumps({"text": sentences}) + "\n") * 30)
     words = [word for split, path in files.items() for word in (f"--{split}", path)]
-    words += ["--fields", "text", "abstract", "--pretrain", "gap", "--pretrain-sentences", 2]
+    words += ["--fields", "text", "none", "--pretrain", "gap", "--pretrain-sentences", 2]
     words += SUMMARIES.replace("45", "25").split()
     settings = run(prepare_summarization, tmp_path / "new", words, capsys, "--like")
-    assert settings["fields"] == ["text", "abstract"] and settings["pretrain"] == ["gap", 2]
+    assert settings["fields"] == ["text", "none"] and settings["pretrain"] == ["gap", 2]
     assert {**OF_SUMMARIES, "vocab_size": 25}.items() <= settings.items()
     assert settings["inputs"] == {split: [[digest(path)]] for split, path in files.items()}
 

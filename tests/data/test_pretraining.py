@@ -1,6 +1,5 @@
 """Pairs for pretraining: what becomes the summary, and pieces that two folders share."""
 
-import json
 import shutil
 from collections import Counter
 
@@ -127,21 +126,6 @@ def test_a_prepared_folder_gives_its_own_pretraining(folders, tmp_path):
     shutil.rmtree(str(tmp_path / "data" / "text"))
     with pytest.raises(ConfigurationError, match=r"^DATA .* lacks text/raw/train.source: rerun"):
         prepare_pretraining(tmp_path / "data", tmp_path / "more", "lead")
-
-
-def test_json_lines_need_one_field(folders, tmp_path):
-    for split in SIZES:
-        lines = (folders / f"alone_{split}.source").read_text().splitlines()
-        text = "".join(json.dumps({"text": line}) + "\n" for line in lines)
-        (tmp_path / split).write_text(text)
-    words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
-    words += ["--pretrain", "lead", "--like", folders / "data", "--fields", "text", "none"]
-    run(tmp_path / "pretrain", *words, *SMALL)
-    for side in ("source", "target"):
-        one, other = (
-            (f / f"pretrain/text/raw/train.{side}").read_text() for f in (folders, tmp_path)
-        )
-        assert one == other
 
 
 def test_a_model_goes_on_with_the_other_folder(folders, run_train, train_args, tmp_path):

@@ -68,6 +68,10 @@ MISTAKES = [
         "all 40 pairs of train are unfit: 40 empty side; the first is train  blank:1  empty side",
     ),
     (f"{PAIR} --train uneven --valid valid", "--max-ratio 1.5. Give more for short sentences"),
+    (
+        f"{PAIR} --train unspaced --valid valid --tokenizer none",
+        "--max-ratio 1.5. Text without spaces between words counts as one word a line: for it give",
+    ),
     (f"{GIVEN} --vocab-size 9", "--vocab-size 9 does not fit this text: give at least"),
     (f"{GIVEN} --vocab-size 1", "--vocab-size 1 does not fit this text: give another number"),
     (f"{SOME} --vocab-size 9", "--vocab-size 9 does not fit this text"),
@@ -80,6 +84,8 @@ MISTAKES = [
     (f"{LABELS} --train two --valid no_tab", "all 1 texts of valid are unfit: 1 no tab between"),
     (f"{LABELS} --train two --valid empty.fr", "valid is empty, which fairseq cannot read"),
     (f"{LABELS} --imdb nowhere", "nowhere cannot be read"),
+    (f"{LABELS} --imdb none.tar", "--imdb none.tar holds no reviews"),
+    (f"{LABELS} --imdb train.fr", "train.fr is damaged or not a tar archive"),
     (
         f"{STORIES} --stories none.tar --split-ids ids ids2 ids3",
         "none.tar holds no file named *.st",
@@ -126,6 +132,7 @@ def inputs(tmp_path_factory):
     sides = {
         "train": (french, english), "valid": (french[:5], english[:5]), "empty": ([], []),
         "longer": (french, [*english, "one more"]), "latin1": (["", ""], ["ok", "na\xefve"]),
+        "unspaced": (["\u6211\u559c\u6b22\u5403"] * 40, ["I like to eat"] * 40),
         "blank": ([""] * 40, english), "uneven": (["a b c d e f"] * 40, ["a b"] * 40),
     }  # fmt: skip
     for name, pair in sides.items():

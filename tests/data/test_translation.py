@@ -227,19 +227,6 @@ def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, englis
         assert [moses.undo(line) for line in lines] == read(folder / "text/raw" / f"train.{long}")
 
 
-def test_text_without_spaces_tells_the_option(run, corpus, capsys):
-    write(
-        corpus / "train.fr", ["\u6211\u559c\u6b22\u5403\u82f9\u679c\u3002"] * 30 + ["\u597d"] * 10
-    )
-    write(corpus / "train.en", ["I like to eat apples ."] * 30 + ["Good"] * 10)
-    given = ["--train", corpus / "train", "--valid", corpus / "valid", "--tokenizer", "none"]
-    folder = run(*given)
-    told = "Most pairs were left out for --max-ratio 1.5. Text without spaces between words counts"
-    assert told in capsys.readouterr().out and told in (folder / "report.txt").read_text()
-    folder.rename(corpus / "first")
-    assert told not in (run(*given, "--max-ratio", 1000) / "report.txt").read_text()
-
-
 ZH, TH = "\u6211\u559c\u6b22\u82f9\u679c", "\u0e09\u0e31\u0e19\u0e0a\u0e2d\u0e1a\u0e01\u0e34"
 
 
