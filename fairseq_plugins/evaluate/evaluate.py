@@ -21,7 +21,7 @@ from fairseq_plugins.evaluate.request import (
     EvaluationRequest,
     check,
     choose,
-    open_with,
+    options_of_export,
     parse_generation,
 )
 from fairseq_plugins.evaluate.summarization import Summaries
@@ -225,7 +225,7 @@ def _test_set(
     of_task = ["--task", task] if kind.has_rouge else []
     given = parse_generation([*of_task, *request.generation])
     if is_export(request.run):
-        open_with(given, [request.run], request.data, request.cpu)  # refuses what it does not take
+        options_of_export(given)  # refuses what it does not take
     return test, given
 
 

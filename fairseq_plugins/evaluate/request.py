@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import options
@@ -219,14 +219,23 @@ def open_with(given: argparse.Namespace, models: Sequence[Path], data: Path, cpu
             max_sentences=given.batch_size, overrides=read_literal(given.model_overrides),
             word_by_word=False,
         )  # fmt: skip
+    return open_engine(
+        models[0], max_tokens=given.max_tokens or 4000,
+        threads=torch.get_num_threads(), **options_of_export(given),
+    )  # fmt: skip
+
+
+def options_of_export(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of the search for an exported model, from those of fairseq-generate.
+
+    Raises:
+        ConfigurationError: an option is only for checkpoints.
+    """
     search, unset = dict(vars(search_options(given))), generation_parser()
     for name in OF_CHECKPOINTS:
         if getattr(given, name) != unset.get_default(name):
             raise ConfigurationError(only_for_checkpoints(name))
-    return open_engine(
-        models[0], max_tokens=given.max_tokens or 4000,
-        threads=torch.get_num_threads(), **search,
-    )  # fmt: skip
+    return search
 
 
 def choose(request: EvaluationRequest) -> list[Path]:

@@ -1,5 +1,6 @@
 """The command export: what it prints, what it refuses, and what it leaves behind."""
 
+import contextlib
 import errno
 import json
 import os
@@ -16,7 +17,7 @@ from fairseq_plugins import commands
 from fairseq_plugins.commands import prepare_translation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.request import open_with, parse_generation
+from fairseq_plugins.evaluate.request import options_of_export, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
@@ -115,9 +116,12 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     with pytest.raises(ConfigurationError, match="is an exported model, which has no checkpoints"):
         commands.main([*map(str, words), "--last", "3"])
     words += ["--compare", run, "--checkpoint", "checkpoint_last.pt"]
+    opened, session = [], Export.session
+    monkeypatch.setattr(Export, "session", lambda *given: opened.append(given) or session(*given))
     assert commands.main(list(map(str, words))) == 0
+    assert len(opened) == 2, "a graph was loaded twice"
     with pytest.raises(ConfigurationError, match="^--fp16 is for checkpoints, not for an exported"):
-        open_with(parse_generation(["--fp16"]), [out], prepared, True)
+        options_of_export(parse_generation(["--fp16"]))
 
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
@@ -205,7 +209,8 @@ with new_folder(Path("out")) as part:
 
 def test_scores_that_are_no_numbers_differ(run, monkeypatch):
     _, _, model, task = exporter._load(run, None)
-    exported = SimpleNamespace(max_output=9, target=SimpleNamespace(words=[""] * 20))
+    target = SimpleNamespace(words=[""] * 20)
+    exported = SimpleNamespace(max_output=9, target=target, running=contextlib.nullcontext)
     sources = [[7, 2]]
     expected = comparison.search_with_torch(model, task, sources)
     ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
