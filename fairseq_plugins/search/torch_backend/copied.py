@@ -26,7 +26,7 @@ def find_copied(
     with the highest attention weight.
 
     Args:
-        model: in evaluation mode.
+        model: one that copies, in evaluation mode.
         net_input: the "net_input" of a fairseq batch of B sentences.
         hypotheses: B tensors of tokens, int64, each with its end symbol.
         numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None if
@@ -34,12 +34,10 @@ def find_copied(
 
     Returns:
         for each hypothesis one entry per token: the source position, counted from 0 without
-        padding, or None for a generated token. The lists are empty if the model does not copy.
+        padding, or None for a generated token.
     """
     decoder = model.decoder
-    copying: CopyAttention | None = getattr(decoder, "copying", None)
-    if copying is None:
-        return [[] for _ in hypotheses]
+    copying: CopyAttention = decoder.copying
     dictionary = decoder.dictionary
     pad, end = dictionary.pad(), dictionary.eos()
     target = collate_tokens(list(hypotheses), pad)
