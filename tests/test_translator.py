@@ -1,6 +1,5 @@
 """The command translate with a tiny model on what prepare-translation made."""
 
-import functools
 import io
 import json
 import math
@@ -20,13 +19,13 @@ from fairseq.tasks import LegacyFairseqTask
 
 from fairseq_plugins import commands
 from fairseq_plugins.api import Summarizer, Translator
-from fairseq_plugins.commands import evaluate, prepare_translation, summarize
+from fairseq_plugins.commands import evaluate, prepare_translation
 from fairseq_plugins.commands import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
-from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, Prepared, digests_of_words
+from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search import checkpoints
-from fairseq_plugins.search.options import LARGEST_PENALTY, Options
+from fairseq_plugins.search.options import LARGEST_PENALTY
 from tests.conftest import OPTIMIZATION, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -166,34 +165,6 @@ def test_a_line_too_long_is_translated_in_parts(translate, model):
     assert "1 line(s) longer than 23 subwords" in err and err.rstrip().endswith("parts: number 2")
 
 
-@pytest.mark.parametrize("kind", ["bpe", "pieces"])
-def test_parts_end_with_sentences_or_else_words(folder, model, kind):
-    translator = Translator([model], cpu=True)
-    subwords = translator.processor.subwords
-    if kind == "pieces":
-        subwords = Prepared(folder / "pieces").processor("de", "en").subwords
-        translator.processor.subwords = subwords
-
-    def parts(line, limit):
-        translator.max_source = limit
-        pieces = subwords.cut(line).split()
-        cut = translator._within_limit(pieces)
-        assert [piece for part in cut for piece in part] == pieces
-        assert all(0 < len(part) <= limit for part in cut)
-        return [subwords.join(" ".join(part)) for part in cut]
-
-    def length(line):
-        return len(subwords.cut(line).split())
-
-    assert parts("eins zwei", 23) == ["eins zwei"]
-    limit = length("eins zwei drei . vier")
-    assert parts("eins zwei drei . vier acht .", limit) == ["eins zwei drei .", "vier acht ."]
-    limit = length("eins zwei drei vier")
-    words = parts("eins zwei drei vier acht neun eins", limit)
-    assert len(words) > 1 and " ".join(words) == "eins zwei drei vier acht neun eins"
-    assert "".join(parts("x" * 100, 10)) == "x" * 100
-
-
 def test_a_translation_that_does_not_end_is_told(model):
     translator = Translator([model], cpu=True)
     translator.engine.generator.max_len = 2
@@ -257,26 +228,35 @@ def test_a_model_that_writes_all_words_at_once_is_told(folder, model, run_train,
             Translator(models, cpu=True)
 
 
-def test_mistakes_are_told(translate, folder, model, tmp_path):
-    with pytest.raises(ConfigurationError, match="has neither checkpoint_best.pt nor"):
-        translate("", "--model", tmp_path)
-    with pytest.raises(ConfigurationError, match="absent does not exist"):
-        translate("", "--model", tmp_path / "absent")
-    with pytest.raises(ConfigurationError, match="no dictionaries"):
-        translate("", "--data", tmp_path)
-    with pytest.raises(ConfigurationError, match="^--data 5 is of type int: give the prepared"):
-        Translator(model, data=5)
-    shutil.copytree(str(folder / "bpe"), str(tmp_path / "other"))
-    with open(str(tmp_path / "other" / "dict.de.txt"), "a", encoding="utf-8") as dictionary:
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"models": []}, "no model: give a checkpoint"),
+        ({"models": "here"}, "has neither checkpoint_best.pt nor"),
+        ({"models": "absent"}, "absent does not exist"),
+        ({"data": "here"}, "no dictionaries"),
+        ({"data": 5}, "^--data 5 is of type int: give the prepared"),
+        ({"data": "a:b"}, "--data .*a:b: fairseq cannot read paths with"),
+        ({"data": "other"}, "not trained with the dictionaries in"),
+        ({"fp16": True}, "--fp16 needs a GPU"),
+        ({"max_tokens": -1}, "--max-tokens -1: must be at least 1"),
+        ({"beam": 0}, "^--beam 0: must be at least 1$"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_loaded(folder, model, tmp_path, monkeypatch, given, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    shutil.copytree(folder / "bpe", tmp_path / "other")
+    with open(tmp_path / "other" / "dict.de.txt", "a", encoding="utf-8") as dictionary:
         dictionary.write("another 1\n")
-    with pytest.raises(ConfigurationError, match="not trained with the dictionaries in"):
-        translate("", "--data", tmp_path / "other")
-    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU"):
-        translate("", "--fp16")
+    with pytest.raises(ConfigurationError, match=told):
+        Translator(**{"models": model, "cpu": True, **given})
+
+
+def test_a_least_length_above_the_limit_of_a_line(translate):
     with pytest.raises(ConfigurationError, match="--min-len 9: line 2 has .* at most 5: give"):
         translate("\nEins.\n", "--min-len", 9, "--max-len", 5, "--buffer", 1)
-    with pytest.raises(ConfigurationError, match="^--beam 0: must be at least 1$"):
-        translate("", "--beam", "0")
 
 
 def test_dictionaries_of_one_size_but_other_words_are_refused(translate, folder, model, tmp_path):
@@ -351,14 +331,6 @@ def test_programs_of_fairseq_warn_of_other_words(
         assert f"in dict.en.txt of {other}, so its output makes no sense" in line
 
 
-def test_summarize_tells_what_translates(model, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Eins.\n")))
-    summarize.main(["--model", str(model), "--cpu", "--max-len", "9"])
-    said = capsys.readouterr()
-    assert said.out.count("\n") == 1
-    assert said.err.startswith("the model's data was prepared for translation: if it translates,")
-
-
 def test_summarizer_tells_what_translates(model):
     with pytest.warns(UserWarning, match="translation: if it translates, use Translator") as told:
         Summarizer(model, cpu=True)
@@ -420,17 +392,6 @@ def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder
     assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
 
 
-def test_a_model_that_holds_no_numbers(translate, model, tmp_path):
-    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
-    state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
-    torch.save(state, tmp_path / "failed.pt")
-    for models in ([tmp_path / "failed.pt"], [model, tmp_path / "failed.pt"]):
-        with pytest.raises(
-            ConfigurationError, match="failed.pt .*decoder.layers.0.fc1.weight hold"
-        ):
-            translate("Eins.\n", "--model", *models)
-
-
 def test_any_iterable_of_lines_but_no_string(model):
     translator = Translator([model], cpu=True)
     expected = translator.translate(SENTENCES)
@@ -442,16 +403,6 @@ def test_any_iterable_of_lines_but_no_string(model):
             translator.translate(["Eins.", wrong])
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1000.0", "-1000.0"])
-def test_the_length_penalty_has_limits(translate, value):
-    told = f"^--lenpen {value}: must be from -10 to 10$"
-    with pytest.raises(ConfigurationError, match=told):
-        translate("", f"--lenpen={value}")
-    for options in (lambda **kw: Options.of(kw), functools.partial(Translator, "missing")):
-        with pytest.raises(ConfigurationError, match=told):
-            options(lenpen=float(value))
-
-
 def test_every_length_to_the_highest_power_is_a_number():
     for power in (LARGEST_PENALTY, -LARGEST_PENALTY):
         assert 0 < float(torch.tensor(4096.0) ** power) < math.inf
@@ -461,18 +412,6 @@ def test_prefixes_may_come_from_a_generator(model):
     translator, lines = Translator(model, cpu=True), ["Eins.", "Acht neun."]
     found = translator.hypotheses(iter(lines), (prefix for prefix in ("one", "")))
     assert found == translator.hypotheses(lines, ["one", ""])
-
-
-def test_data_that_fairseq_would_read_elsewhere_is_refused(model, tmp_path):
-    with pytest.raises(ConfigurationError, match="--data .*/a:b: fairseq cannot read paths with"):
-        Translator(model, data=tmp_path / "a:b", cpu=True)
-
-
-def test_no_models_and_no_tokens_are_refused(model):
-    with pytest.raises(ConfigurationError, match="no model: give a checkpoint"):
-        Translator([])
-    with pytest.raises(ConfigurationError, match="--max-tokens -1: must be at least 1"):
-        Translator(model, max_tokens=-1)
 
 
 def test_threads_share_a_translator(model, monkeypatch):

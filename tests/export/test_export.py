@@ -313,17 +313,6 @@ def test_wrong_weights_are_found(plain, task, sources):
     assert found.equal < found.total or found.largest_difference > exporter.EXACT
 
 
-def test_failing_graphs_are_errors_of_one_line(monkeypatch, sources):
-    def fail(*arguments):
-        raise RuntimeError("Non-zero status code returned\nmore")
-
-    monkeypatch.setattr(comparison, "search", fail)
-    exported = SimpleNamespace(max_output=9, target=SimpleNamespace(words=range(20)))
-    with pytest.raises(ConfigurationError, match="its graphs fail on other lengths") as error:
-        comparison.compare(exported, [], sources)
-    assert "\n" not in str(error.value)
-
-
 def test_a_network_with_a_forward_of_its_own_is_refused(tmp_path, export_tiny, monkeypatch):
     """A graph of its base class would be another function."""
 

@@ -202,6 +202,8 @@ def test_threads_share_a_model(exported, sources):
         ({"seed": -1}, "--seed -1: must be from 0 to 9"),
         ({"seed": 10**20}, "--seed 10+: must be from 0 to 9223372036854775807"),
         ({"lenpen": "2"}, "--lenpen '2': must be a number"),
+        ({"lenpen": float("nan")}, "--lenpen nan: must be from -10 to 10"),
+        ({"lenpen": -1000.0}, "--lenpen -1000.0: must be from -10 to 10"),
         ({"temperature": "2"}, "--temperature '2': must be a number"),
         ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
         ({"temperature": float("nan")}, "--temperature nan: must be at least 0"),

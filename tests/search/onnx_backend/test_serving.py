@@ -79,38 +79,43 @@ def test_commands_take_an_export_without_torch(exported):
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "make, given, told",
     [
-        (["--int8"], "--int8 is for checkpoints"),
-        (["--data", "x"], "--data is for checkpoints"),
-        (["--model", "{0}", "{0}"], "an exported model cannot join an ensemble"),
+        (Translator, {"int8": True}, "--int8 is for checkpoints"),
+        (Translator, {"data": "x"}, "--data is for checkpoints"),
+        (Translator, {"models": "{0} {0}"}, "an exported model cannot join an ensemble"),
+        (Translator, {"models": "{0}/encoder.onnx"}, "is a file of an exported model: give its fo"),
+        (Translator, {"threads": -1}, "--threads -1: must be "),
+        (Translator, {"max_tokens": -1}, "--max-tokens -1: must be "),
+        (Translator, {"beam": 900}, "--beam 900: this model's vocabulary allows up to"),
+        (Translator, {"min_len": 5000}, "--min-len 5000: this model writes at most"),
+        (Summarizer, {"max_length": 1000}, "--max-len 1000"),
+        (Summarizer, {"min_length": 300}, r"--min-len 300 is above --max-len \d+"),
+        (Summarizer, {"min_len": 4}, "takes min_length, not min_len"),
+    ],
+    ids=str,
+)
+def test_what_an_export_cannot_do(exported, make, given, told):
+    models = given.get("models", "{0}").format(exported.folder).split()
+    with pytest.raises(ConfigurationError, match=told):
+        make(**{**given, "models": models})
+
+
+@pytest.mark.parametrize(
+    "model, words, told",
+    [
+        (".", "--threads 2", "--threads is for exported models"),
+        (".", "--processes 2", "--processes is for exported models"),
+        (None, "--processes 2", "^--processes 2 is for files: give --input"),
     ],
 )
-def test_options_of_checkpoints_are_refused(exported, words, told):
-    from fairseq_plugins.commands import translate
-
-    folder = str(exported.folder)
+def test_what_the_command_cannot_do(exported, tmp_path, monkeypatch, model, words, told):
+    monkeypatch.chdir(tmp_path)
+    if model is None:  # an export, and a terminal
+        terminal = SimpleNamespace(buffer=SimpleNamespace(isatty=lambda: True))
+        monkeypatch.setattr(sys, "stdin", terminal)
     with pytest.raises(ConfigurationError, match=told):
-        translate.main(["--model", folder] + [word.format(folder) for word in words])
-
-
-@pytest.mark.parametrize("words", [["--threads", "2"], ["--processes", "2"]])
-def test_options_of_exports_are_refused(tmp_path, words):
-    with pytest.raises(ConfigurationError, match=f"{words[0]} is for exported models"):
-        commands.main(["translate", "--model", str(tmp_path), *words])
-
-
-def test_processes_are_not_for_a_terminal(exported, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(isatty=lambda: True)))
-    with pytest.raises(ConfigurationError, match="^--processes 2 is for files: give --input"):
-        commands.main(["translate", "--model", str(exported.folder), "--processes", "2"])
-
-
-@pytest.mark.parametrize("option", ["threads", "max_tokens"])
-def test_numbers_below_one_are_refused(exported, option):
-    told = f"--{option.replace('_', '-')} -1: must be "
-    with pytest.raises(ConfigurationError, match=told):
-        Translator(exported.folder, **{option: -1})
+        commands.main(["translate", "--model", model or str(exported.folder), *words.split()])
 
 
 def test_threads_share_a_translator(exported):
@@ -166,16 +171,7 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
         told = capsys.readouterr().err.splitlines()
         assert told[0].startswith("1 line(s) longer than") and told[0].endswith("parts: number 3")
         assert told[1].endswith(f"number {', '.join(map(str, several.cut_off))}")
-    drawn = [
-        *words[:7],
-        "--sampling",
-        "--sampling-topk",
-        "5",
-        "--temperature",
-        "0.7",
-        "--seed",
-        "2",
-    ]
+    drawn = [*words[:7], *"--sampling --sampling-topk 5 --temperature 0.7 --seed 2".split()]
     options = {"sampling": True, "sampling_topk": 5, "temperature": 0.7, "seed": 2}
     expected = Translator(exported.folder, **options).translate(lines)
     for more in ([], ["--processes", "2", "--buffer", "2"]):
@@ -224,22 +220,11 @@ def test_prefixes_and_lines_that_cannot_be_used(exported):
         (["a", "b"], ["a"], "prefixes: there are 1 for 2 lines"),
         (["", "a"], ["", "a " * 500], "prefix 2 has 500 subwords, but the limit is"),
         (["a", "a " * 500], None, "line 2 has 500 subwords, but the model reads at most"),
+        (["a", "a \ud83d"], None, r"^text 2, character 3: '\\ud83d' is half of a"),
+        (["a"], "a", "expected a list of texts, got one"),
     ):
         with pytest.raises(ConfigurationError, match=told):
             translator.hypotheses(lines, prefixes)
-    for lines, prefixes in (("a", None), (["a"], "a")):
-        with pytest.raises(ConfigurationError, match="expected a list of texts, got one"):
-            translator.hypotheses(lines, prefixes)
-    with pytest.raises(ConfigurationError, match="--min-len 5000: this model writes at most"):
-        Translator(exported.folder, min_len=5000)
-
-
-def test_a_least_length_above_the_limit_of_a_line(exported, monkeypatch):
-    translator = Translator(exported.folder, min_len=30)
-    monkeypatch.setattr(translator, "max_length", lambda length: 20)
-    for method in (translator.hypotheses, translator.translate):
-        with pytest.raises(ConfigurationError, match="--min-len 30: line 2 has 2 subwords, which"):
-            method(["", "a b"])
 
 
 def test_hypotheses_tell_what_the_limit_stopped(exported):
@@ -310,12 +295,6 @@ def test_summaries_keep_their_lengths(exported):
     assert summaries[1].summary == [] and summaries[0].pieces == summaries[0].read > 0
     outputs = summarizer.candidates(["a", "b c"], 1)
     assert all(4 <= len(output.pieces.split()) <= 6 for _, _, (output,) in outputs)
-    with pytest.raises(ConfigurationError, match="--max-len 1000"):
-        Summarizer(exported.folder, max_length=1000)
-    with pytest.raises(ConfigurationError, match=r"--min-len 300 is above --max-len \d+"):
-        Summarizer(exported.folder, min_length=300)
-    with pytest.raises(ConfigurationError, match="takes min_length, not min_len"):
-        Summarizer(exported.folder, min_len=4)
 
 
 @pytest.mark.parametrize(
@@ -332,11 +311,6 @@ def test_options_beside_a_loaded_engine_are_refused(exported, given):
             Summarizer(engine, **limits)
     assert Summarizer(engine).engine is engine
     assert len(Translator(engine, nbest=3).hypotheses(["a b"])[0]) == 3
-
-
-def test_a_beam_for_which_the_vocabulary_is_too_small(exported):
-    with pytest.raises(ConfigurationError, match="--beam 900"):
-        Translator(exported.folder, beam=900)
 
 
 def test_dictionary_is_fairseqs(exported, task):
@@ -467,18 +441,6 @@ def test_bad_text_processing_is_told_in_one_line(tmp_path, exported, damage, tol
     with pytest.raises(ConfigurationError, match=told) as error:
         Translator(folder)
     assert str(error.value).isprintable() and str(folder) in str(error.value)
-
-
-def test_a_file_of_an_export_names_its_folder(exported):
-    for name in ("encoder.onnx", "config.json"):
-        told = f"{name} is a file of an exported model: give its folder, {exported.folder}"
-        with pytest.raises(ConfigurationError, match=told):
-            Translator(exported.folder / name)
-
-
-def test_halves_of_surrogate_pairs_are_refused(exported):
-    with pytest.raises(ConfigurationError, match=r"^text 2, character 3: '\\ud83d' is half of a"):
-        Translator(exported.folder).translate(["a", "a \ud83d"])
 
 
 def test_a_process_that_is_forked_while_a_thread_translates_translates(exported):

@@ -129,4 +129,3 @@ def test_it_tells_what_was_copied_from_where(build_joined, build_generator, make
             assert position == expected
             kinds.add(position is None)
     assert kinds == {True, False}
-    assert find_copied(build_joined(), net_input, hypotheses) == [[], [], []]

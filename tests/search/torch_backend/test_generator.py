@@ -288,11 +288,7 @@ def test_other_searches_keep_fairseqs_loop(build_generator, models, make_sample,
         {"search_strategy": search.DiverseBeamSearch(dictionary, 5, 0.5)},
         {"match_source_len": True},
     ):
-        generator = build_generator(models["ftc"], True, **options)
-        torch.manual_seed(1)
-        found = generator.generate(models["ftc"], sample)
-        torch.manual_seed(1)
-        assert_equal(found, SequenceGenerator._generate(generator, sample))
+        assert type(build_generator(models["ftc"], True, **options)) is SequenceGenerator
     generator = build_generator(models["ftc"], True)
     with pytest.raises(NotImplementedError, match="constraints"):
         generator.generate(models["ftc"], sample, constraints=torch.zeros(3, 1).long())
