@@ -33,7 +33,6 @@ def kept(tmp_path_factory, run_train):
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
     folder = tmp_path_factory.mktemp("kept")
     tiny_runs.translation(folder / "translation_bpe", run_train, "bpe", 40)
-    tiny_runs.translation(folder / "translation_sentencepiece", run_train, "sentencepiece", 60)
     tiny_runs.summarization(folder / "summarization", run_train)
     return folder
 
@@ -364,12 +363,14 @@ def test_a_teacher_that_copies_summarizes(kept, tmp_path):
     assert lines_of(again / "text/raw/train.target") == expected
 
 
-def test_a_teacher_may_have_other_subwords(kept, small, tmp_path):
+def test_a_teacher_may_have_other_subwords(small, tmp_path):
     pytest.importorskip("onnxruntime")
-    export = kept / "translation_sentencepiece/export"
-    new = distilled(small, export, "--out", tmp_path / "new")
-    texts = Translator(export).translate(lines_of(small / "text/raw/train.de"))
-    assert any('"' in text for text in texts) and lines_of(new / "text/raw/train.en") == texts
+    new = distilled(small, "tatoeba-de-en", "--out", tmp_path / "new")
+    lines = [
+        line for split in ("train", "valid") for line in lines_of(small / f"text/raw/{split}.de")
+    ]
+    texts = Translator("tatoeba-de-en").translate(lines)[:LINES]  # 8 bits round by batch
+    assert lines_of(new / "text/raw/train.en") == texts
     encode = Prepared(small).processor("de", "en").encode_target
     for found, text in zip(binarised(new, "train", "en"), texts, strict=True):
         pairs = list(zip(found.split(), encode(text).split(), strict=True))
