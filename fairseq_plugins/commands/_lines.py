@@ -152,12 +152,12 @@ def in_processes(
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for `open_engine` and for the search, from those of `add_options`."""
+    """The options for `open_engine` and for the search that a command has."""
     names = (
         "data", "user_dir", "cpu", "fp16", "int8", "threads", "max_tokens", "beam",
         "lenpen", "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
     )  # fmt: skip
-    found = {name: vars(args)[name] for name in names}
+    found = {name: value for name, value in vars(args).items() if name in names}
     return {**found, "no_repeat_ngram": args.no_repeat_ngram_size}
 
 

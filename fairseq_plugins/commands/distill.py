@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._lines import add_search
+from fairseq_plugins.commands._lines import add_search, engine_options
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.options.user_dirs import add_user_dir
@@ -101,16 +101,14 @@ def main(argv: Sequence[str]) -> int:
     from fairseq_plugins.distill.distillation import DistillationRequest, distill
     from fairseq_plugins.distill.teachers import Teacher
 
-    search = {
-        "beam": args.beam, "lenpen": args.lenpen, "max_tokens": args.max_tokens, "cpu": args.cpu,
-        "fp16": args.fp16, "int8": args.int8, "min_len": args.min_len, "max_len": args.max_len,
-        "no_repeat_ngram": args.no_repeat_ngram_size, "user_dir": list(map(str, args.user_dir)),
-    }  # fmt: skip
+    search = {**engine_options(args), "max_len": args.max_len}
+    search["user_dir"] = list(map(str, search["user_dir"]))
+    del search["data"]  # which is not what a teacher was trained on
     request = DistillationRequest(
         args.data, args.keep, args.extra, args.back_translate, not args.no_tag
     )
     how = (args.data, args.last)
-    teacher = Teacher.of(args.teachers, *how, {**search, "nbest": args.nbest}, "TEACHER")
+    teacher = Teacher.of(args.teachers, *how, search, "TEACHER")
     reverse = None
     if args.reverse:
         reverse = Teacher.of(args.reverse, *how, {**search, "nbest": 1}, "--reverse")

@@ -80,19 +80,14 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
 
 def words_of(request: TrainingRequest) -> list[str]:
     """The command line of a request, for `read_request`."""
-    words = [str(request.recipe), str(request.data)]
-    for path in request.settings:
-        words += ["--settings", str(path)]
-    for path in request.user_dir:
-        words += ["--user-dir", str(path)]
-    for name in (
-        "save_dir", "processes", "tokens_per_process", "nodes", "rendezvous", "precision", "threads"
-    ):  # fmt: skip
-        value = getattr(request, name)
-        words += [flag(name), str(value)] if value is not None else []
-    for name in ("cpu", "eager", "dry_run"):
-        words += [flag(name)] if getattr(request, name) else []
-    return [*words, "--", *request.words]
+    options = request._asdict()
+    words = [str(options.pop("recipe")), str(options.pop("data"))]
+    more = options.pop("words")
+    for name, value in options.items():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            if each is not None and each is not False:
+                words += [flag(name)] if each is True else [flag(name), str(each)]
+    return [*words, "--", *more]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ from fairseq import options
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.errors import ConfigurationError, check_path, flag
+from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.search.choose_engine import open_engine
 from fairseq_plugins.search.engine import Engine
@@ -155,7 +155,6 @@ def check(request: EvaluationRequest) -> None:
             raise ConfigurationError(f"{option} is not allowed {where}: {REFUSED[option]}")
     if request.by is not None and request.last is None:
         raise ConfigurationError(f"--by {request.by} only affects --last: add --last K")
-    check_beam(request.generation)
 
 
 def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, EvaluationRequest]:
@@ -174,12 +173,6 @@ def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, E
     return first, second
 
 
-def check_beam(words: Sequence[str]) -> None:
-    for word, value in zip(words, words[1:]):
-        if word == "--beam" and not (value.isdigit() and int(value) >= 1):
-            raise ConfigurationError(f"--beam {value}: must be at least 1")
-
-
 def parse_generation(words: Sequence[str]) -> argparse.Namespace:
     """The options of generation, as fairseq-generate parses them; `limited` if they limit lengths.
 
@@ -189,6 +182,7 @@ def parse_generation(words: Sequence[str]) -> argparse.Namespace:
     """
     place = ["DATA", "--path", "RUN"]
     given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    check_range("--beam", given.beam, 1)
     given.limited = any(word in LENGTHS for word in apart(words))
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
     of_training = options_of.keys() - OF_THE_TASK

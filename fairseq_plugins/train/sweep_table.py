@@ -129,14 +129,11 @@ class Table(NamedTuple):
     def choose_rows(self, names: Sequence[str]) -> list[Row]:
         """The rows with these names, in the order of the table; all of them without names.
 
-        A word may be a comma-separated list, or the name of a row that has a comma.
-
         Raises:
             ConfigurationError: the table has no row of that name.
         """
         known = {row.name: row for row in self.rows}
-        split = [[name] if name in known else name.split(",") for name in names]
-        wanted = [word for words in split for word in words if word] or list(known)
+        wanted = names or list(known)
         for name in wanted:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=3) or list(known)

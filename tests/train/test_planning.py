@@ -33,7 +33,21 @@ def test_a_request_becomes_the_command_line_that_it_came_from(toy_data, tmp_path
     """As `reproduce` starts trainings."""
     files = [planning.recipes.find(name) for name in ("reduced_cpu", "low_resource")]
     words = [toy_data.bin, "--save-dir", tmp_path, "--cpu", "--eager", "--processes", 2]
-    words += ["--settings", files[0], "--settings", files[1], "--threads", 3, "--", "--lr", 1]
+    words += [
+        "--settings",
+        files[0],
+        "--settings",
+        files[1],
+        "--user-dir",
+        "a",
+        "--user-dir",
+        "b",
+        "--threads",
+        3,
+        "--",
+        "--lr",
+        1,
+    ]
     request = command.read_request(["transformer_ftc", *map(str, words)])
     assert command.read_request(command.words_of(request)) == request
 

@@ -44,7 +44,7 @@ def test_rows_are_listed_and_combined(table):
     runs = [(row.name, seed) for row, seed in found.choose_runs(["ftc", GRID[0]], [])]
     assert runs == [("ftc", 1), (GRID[0], 1), ("ftc", 2), (GRID[0], 2)]
     listed = found._replace(runs=[("ftc", 3)])
-    runs = [(row.name, seed) for row, seed in listed.choose_runs(["transformer,ftc"], [])]
+    runs = [(row.name, seed) for row, seed in listed.choose_runs(["transformer", "ftc"], [])]
     assert runs == [("ftc", 3), ("transformer", 1)]
     with pytest.raises(ConfigurationError, match="--rows fct is not a row: nearest are ftc"):
         found.choose_rows(["fct"])
