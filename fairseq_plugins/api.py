@@ -10,8 +10,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from fairseq_plugins.data.processing import MORE, LengthLimit
-from fairseq_plugins.data.units import Cut, load_cut
 from fairseq_plugins.errors import ConfigurationError, check_number
 from fairseq_plugins.options.user_dirs import UserDirs
 from fairseq_plugins.search.batches import fill_batches
@@ -27,6 +25,8 @@ from fairseq_plugins.search.text import (
     sentences_of,
 )
 from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.text.processing import MORE, LengthLimit
+from fairseq_plugins.text.units import Cut, load_cut
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese

@@ -18,10 +18,10 @@ from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import parse_counts, prepare_folder
-from fairseq_plugins.data.processing import NFC
 from fairseq_plugins.data.report import show
 from fairseq_plugins.data.translation import Pairs, add_subword_options, subword_settings
 from fairseq_plugins.options.arguments import add_path, parser_of
+from fairseq_plugins.text.processing import NFC
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:

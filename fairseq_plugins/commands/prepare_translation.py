@@ -22,14 +22,14 @@ from typing import Any
 from fairseq_plugins.commands import needs_fairseq
 from fairseq_plugins.data import translation
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.languages import two_letters
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pipeline import prepare_folder
-from fairseq_plugins.data.processing import NFC, TOKENIZERS
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.text.languages import two_letters
+from fairseq_plugins.text.processing import NFC, TOKENIZERS
 
 
 def language(text: str) -> str:

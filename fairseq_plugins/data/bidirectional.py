@@ -11,9 +11,9 @@ from typing import Any
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.prepared_folder import Prepared
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy
+from fairseq_plugins.text.subwords import KINDS
 
 JOINED = ("train", "valid")
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairseq_plugins.data.subwords import SPECIAL, BytePairEncoding, SentencePiece
 from fairseq_plugins.files import in_groups, read_lines
+from fairseq_plugins.text.subwords import SPECIAL, BytePairEncoding, SentencePiece
 
 BATCH, CHARACTERS = 10_000, 1 << 22  # texts, and characters, that are segmented at a time
 MOST_WORDS = 500_000  # whose BPE is kept: 300 MB

@@ -9,16 +9,16 @@ from typing import Any
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Bytes, Encoder, Pieces, Symbols, Words, build_dictionary
 from fairseq_plugins.data.pipeline import Task
-from fairseq_plugins.data.processing import NFC
 from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
-from fairseq_plugins.data.sentences import is_blank
-from fairseq_plugins.data.subwords import END, SPECIAL
 from fairseq_plugins.data.summarization import sample_sentences
-from fairseq_plugins.data.units import TASK
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import add_flag, add_number
 from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.text.processing import NFC
+from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.text.subwords import END, SPECIAL
+from fairseq_plugins.text.units import TASK
 
 FIELDS = ("label", "text")
 LABELS_SHOWN = 50

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from fairseq_plugins.data.languages import separate_unspaced
-from fairseq_plugins.data.processing import Processing
-from fairseq_plugins.data.sentences import is_blank
+from fairseq_plugins.text.languages import separate_unspaced
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import is_blank
 
 LONGEST_WORD = 1000  # characters; Moses removes pairs with a longer word
 

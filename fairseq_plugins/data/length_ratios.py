@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_plugins.data.processing import MORE
+from fairseq_plugins.text.processing import MORE
 
 KEPT = 0.999  # the share of training pairs within the limit
 TRAIN = re.compile(r"train\.[^.]+-[^.]+\.([^.]+)\.idx")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
+from fairseq_plugins.text.subwords import KINDS
 
 
 def given_options(

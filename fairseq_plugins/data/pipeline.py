@@ -18,13 +18,13 @@ from typing import IO, Any
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
 from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.processing import normalise
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
 from fairseq_plugins.data.report import LEFT_OUT
-from fairseq_plugins.data.subwords import KINDS, step_of_lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
 from fairseq_plugins.system.workers import map_lines
+from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.subwords import KINDS, step_of_lines
 
 TOKENS = f"{WORK}/tokens"
 

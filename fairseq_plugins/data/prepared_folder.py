@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Union
 
-from fairseq_plugins.data.processing import LengthLimit, Processing, Processor
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_json
+from fairseq_plugins.text.processing import LengthLimit, Processing, Processor
+from fairseq_plugins.text.subwords import KINDS
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
 MOST_RATIO = 1000  # of a corpus that can be trained on

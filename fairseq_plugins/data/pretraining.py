@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import NamedTuple
 
-from fairseq_plugins.data.languages import words
-from fairseq_plugins.data.sentences import spaced_sentences
+from fairseq_plugins.text.languages import words
+from fairseq_plugins.text.sentences import spaced_sentences
 
 KINDS = ("lead", "gap")
 GAP = "\u2026"  # replaces an extracted sentence; ordinary text, for which a piece is learnt

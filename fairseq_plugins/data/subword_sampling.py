@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.subwords import BytePairEncoding
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.subwords import BytePairEncoding
 
 Pieces = tuple[int, ...]  # indices of the dictionary
 Random = Callable[[], float]  # uniform in [0, 1)

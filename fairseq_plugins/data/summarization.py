@@ -1,7 +1,7 @@
 """Documents and their summaries.
 
 In the texts of a prepared folder, `<q>` stands between the sentences of a summary (see
-`data.sentences`).
+`text.sentences`).
 """
 
 import argparse
@@ -14,18 +14,18 @@ from fairseq_plugins.data.binary import Encoder, Pieces
 from fairseq_plugins.data.folder import WORK
 from fairseq_plugins.data.pipeline import Task, prepare_folder
 from fairseq_plugins.data.pretraining import Pretraining
-from fairseq_plugins.data.processing import NFC
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
-from fairseq_plugins.data.sentences import (
+from fairseq_plugins.files import count_lines, read_pairs, write_lines
+from fairseq_plugins.options.arguments import add_flag, add_number
+from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.text.processing import NFC
+from fairseq_plugins.text.sentences import (
     BOUNDARY,
     is_blank,
     join_sentences,
     separate_sentences,
     split_sentences,
 )
-from fairseq_plugins.files import count_lines, read_pairs, write_lines
-from fairseq_plugins.options.arguments import add_flag, add_number
-from fairseq_plugins.system.workers import add_workers_option
 
 SIDES = ("source", "target")
 # settings that belong to the pieces and dictionaries of a folder

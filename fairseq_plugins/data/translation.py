@@ -8,15 +8,15 @@ from typing import Any
 
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.languages import main_script
 from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.prepared_folder import stored_settings
-from fairseq_plugins.data.processing import Processing
 from fairseq_plugins.data.readers import RAW, Example, Inputs, parse_texts, parsed
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.options.arguments import add_number
 from fairseq_plugins.system.workers import add_workers_option, map_lines
+from fairseq_plugins.text.languages import main_script
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.subwords import KINDS
 
 # settings that belong to a subword model and its dictionaries
 SHARED_BY_LIKE = (

@@ -16,13 +16,10 @@ from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_plugins.data import report, summarization, translation
 from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.languages import is_unspaced, scored_as
 from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.moses import Moses
 from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.prepared_folder import Prepared, needed_files
 from fairseq_plugins.data.readers import RAW, TOO_LONG, Corpus, Example
-from fairseq_plugins.data.sentences import is_blank, separate_sentences
 from fairseq_plugins.distill.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teacher, Texts, read
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.translation import bleu_of
@@ -35,6 +32,9 @@ from fairseq_plugins.files import (
     write_lines,
 )
 from fairseq_plugins.system.workers import map_lines
+from fairseq_plugins.text.languages import is_unspaced, scored_as
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.sentences import is_blank, separate_sentences
 
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"

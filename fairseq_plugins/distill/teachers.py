@@ -14,9 +14,6 @@ import torch
 
 from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.data.prepared_folder import Prepared, differing
-from fairseq_plugins.data.processing import Processing
-from fairseq_plugins.data.sentences import is_blank
-from fairseq_plugins.data.subwords import SPECIAL
 from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
@@ -29,6 +26,9 @@ from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.system.workers import default_workers, map_batches
+from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.text.subwords import SPECIAL
 
 EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
 LINES, CHARACTERS = 512, 1 << 17  # that a process translates at a time

@@ -12,9 +12,9 @@ from fairseq.data import data_utils
 from fairseq_plugins.api import Classifier, Prediction
 from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
 
 ENDS = ("idx", "bin")

@@ -9,12 +9,12 @@ from fairseq.data import data_utils
 from fairseq_plugins.api import Summarizer
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.data.sentences import BOUNDARY, separate_sentences
-from fairseq_plugins.data.subwords import KINDS
-from fairseq_plugins.evaluate.bootstrap import Metric, means
 from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
 from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.scoring.bootstrap import Metric, means
 from fairseq_plugins.scoring.rouge import METRICS, NAMES, Rouge, rouge
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
+from fairseq_plugins.text.subwords import KINDS
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import bootstrap
-from fairseq_plugins.evaluate.bootstrap import Metric
 from fairseq_plugins.evaluate.request import open_with
+from fairseq_plugins.scoring import bootstrap
+from fairseq_plugins.scoring.bootstrap import Metric
 
 Progress = Callable[[int], Any]  # called with the number of texts of each finished batch
 

@@ -9,16 +9,16 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.data.languages import is_unspaced, scored_as
-from fairseq_plugins.data.moses import Moses
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.data.sentences import is_blank
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
-from fairseq_plugins.evaluate.bootstrap import Metric
 from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
 from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.scoring.bootstrap import Metric
+from fairseq_plugins.text.languages import is_unspaced, scored_as
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.sentences import is_blank
 
 NO_FIGURE = f"{TOKENISED_BLEU} is not defined for text without spaces between words: skipped"
 # languages without spaces for which sacreBLEU has no tokeniser: characters are compared

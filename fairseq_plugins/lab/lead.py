@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.sentences import join_sentences, separate_sentences, split_sentences
 from fairseq_plugins.data.stories import Story, parse_story, read_ids, read_story_files
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
 
 def first_sentences(document: str, enough: int | None = None) -> list[str]:

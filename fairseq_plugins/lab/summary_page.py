@@ -4,9 +4,9 @@ import html
 from collections.abc import Sequence
 from itertools import groupby
 
-from fairseq_plugins.data.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.lab.lead import first_sentences
 from fairseq_plugins.search.text import Summary
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 
 
 def section(number: int, document: str, reference: str, summary: Summary) -> str:

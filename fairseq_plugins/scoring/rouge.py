@@ -15,12 +15,12 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.data.languages import main_script, words
-from fairseq_plugins.data.sentences import BOUNDARY, separate_sentences
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, interval, resampled
 from fairseq_plugins.options.fields import option
+from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, interval, resampled
 from fairseq_plugins.system.workers import default_workers, map_lines
+from fairseq_plugins.text.languages import main_script, words
+from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}

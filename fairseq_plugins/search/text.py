@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fairseq_plugins.data.sentences import BOUNDARY, is_blank
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.sentences import BOUNDARY, is_blank
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # default limit of a summary, in subwords

@@ -26,12 +26,12 @@ from sacrebleu.metrics.bleu import BLEU
 from fairseq_plugins.compat.best_score import FAIRSEQ, KIND_OF_BLEU
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.data.prepared_folder import Prepared
-from fairseq_plugins.data.processing import LengthLimit
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.search.torch_backend.copied import number_copied
 from fairseq_plugins.search.torch_backend.generator import LIMITS
 from fairseq_plugins.search.torch_backend.unknown import number_unknown, write
+from fairseq_plugins.text.processing import LengthLimit
 
 logger = logging.getLogger(__name__)
 

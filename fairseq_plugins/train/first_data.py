@@ -10,11 +10,11 @@ from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.prepared_folder import RECORD, Prepared
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
 from fairseq_plugins.data.readers import RAW, Inputs, find_input
-from fairseq_plugins.data.subwords import SentencePiece
 from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.system.workers import default_workers
+from fairseq_plugins.text.subwords import SentencePiece
 
 
 def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:

@@ -17,10 +17,10 @@ import torch
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries, stored_settings
-from fairseq_plugins.data.units import TASK
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.tasks import bleu_of_valid
+from fairseq_plugins.text.units import TASK
 from fairseq_plugins.train import batch_size, precision, recipes, settings
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.request import PLUGIN, Plan, TrainingRequest

@@ -17,9 +17,9 @@ from fairseq_plugins.data.binary import (
     encode,
     write,
 )
-from fairseq_plugins.data.sentences import BOUNDARY
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.text.sentences import BOUNDARY
+from fairseq_plugins.text.subwords import KINDS
 
 SIDES, SPLITS = ("de", "en"), ("train", "valid")
 ODD = [

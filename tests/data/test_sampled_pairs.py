@@ -10,12 +10,12 @@ from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_plugins.data.sampled_pairs import SampledPairs
 from fairseq_plugins.data.subword_sampling import BPEDropout
-from fairseq_plugins.data.subwords import BytePairEncoding
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.tasks.translation_sampled import (
     SampledTranslationConfig,
     SampledTranslationTask,
 )
+from fairseq_plugins.text.subwords import BytePairEncoding
 from tests.conftest import write_toy_text
 
 OPTIONS = ["--bpe-dropout", 0.2]

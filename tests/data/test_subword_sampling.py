@@ -8,8 +8,8 @@ import pytest
 from fairseq.data import Dictionary
 
 from fairseq_plugins.data.subword_sampling import BPEDropout
-from fairseq_plugins.data.subwords import BytePairEncoding
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.subwords import BytePairEncoding
 
 MERGES = "#version: 0.2\na n\nan an\nb an\na</w> x\nn a</w>\nan a</w>\nx x\nxx xx\nx x</w>\n"
 TEXT = [

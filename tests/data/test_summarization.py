@@ -12,10 +12,10 @@ from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.data.cnn_dm import parse_story_file
 from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.data.readers import Item
-from fairseq_plugins.data.sentences import join_sentences, separate_sentences
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
+from fairseq_plugins.text.sentences import join_sentences, separate_sentences
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
 WORDS = "rain snow hail wind fell rose stopped began in on the a city river Monday night".split()

@@ -150,9 +150,9 @@ def test_a_vocabulary_that_does_not_fit_the_text(run, corpus, tmp_path):
 
 def test_a_sample_to_learn_from_is_told(run, corpus, monkeypatch, capsys):
     given = ["--train", corpus / "train", "--valid", corpus / "valid"]
-    monkeypatch.setattr("fairseq_plugins.data.subwords.MOST_LINES", 80)
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 80)
     assert "learnt on one line" not in (run(*given) / "report.txt").read_text()
-    monkeypatch.setattr("fairseq_plugins.data.subwords.MOST_LINES", 79)  # train has 2 x 40 lines
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 79)  # train has 2 x 40 lines
     shutil.rmtree(run(*given))
     report = (run(*given) / "report.txt").read_text()
     told = "Subwords were learnt on one line of train in 2\n"

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.data.processing import LengthLimit
-from fairseq_plugins.data.subwords import KINDS
 from fairseq_plugins.search.text import Output
+from fairseq_plugins.text.processing import LengthLimit
+from fairseq_plugins.text.subwords import KINDS
 
 
 class Echo:

@@ -18,7 +18,6 @@ from typing import Any
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import binarise_words
 from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.processing import NFC, normalise
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.report import (
     LEFT_OUT,
@@ -34,6 +33,7 @@ from fairseq_plugins.files import digest, read_lines, write_lines, written_whole
 from fairseq_plugins.lab.corpora import mind, rows
 from fairseq_plugins.lab.recommendation.impressions import pack
 from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.text.processing import NFC, normalise
 
 TITLES, IMPRESSIONS = "text/titles", "impressions"
 COUNTED = ("impressions", "no history", "clicked before", "shown", "clicks")

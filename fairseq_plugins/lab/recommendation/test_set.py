@@ -10,11 +10,11 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 
 from fairseq_plugins.data.prepared_folder import dictionaries
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.evaluate.evaluate import TEST_SETS
 from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
+from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
 
 TASK = "news_recommendation"
 AT_ONCE = 64  # impressions in a batch

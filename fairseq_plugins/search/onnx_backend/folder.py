@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_plugins.data.subwords import SPECIAL
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
 from fairseq_plugins.system import cpu
+from fairseq_plugins.text.subwords import SPECIAL
 
 FORMAT = 1
 CONFIG = "config.json"

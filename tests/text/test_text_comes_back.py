@@ -11,11 +11,11 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_plugins.commands import prepare_translation
-from fairseq_plugins.data.languages import is_unspaced
 from fairseq_plugins.data.prepared_folder import RECORD, Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import translation
 from fairseq_plugins.evaluate.translation import Text, Translations
+from fairseq_plugins.text.languages import is_unspaced
 
 
 def sentences():

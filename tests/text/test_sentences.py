@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.data.sentences import (
+from fairseq_plugins.text.sentences import (
     is_blank,
     join_sentences,
     separate_sentences,

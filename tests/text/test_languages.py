@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.data.languages import main_script, separate_unspaced, two_letters
+from fairseq_plugins.text.languages import main_script, separate_unspaced, two_letters
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.sentences import BOUNDARY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_bytes
 from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.text.sentences import BOUNDARY
 
 MOST_LINES = 500_000  # to learn from: SentencePiece holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sacremoses import MosesTokenizer
 
-from fairseq_plugins.data.moses import Moses
-from fairseq_plugins.data.processing import Tokenisation, normalise
+from fairseq_plugins.text.moses import Moses
+from fairseq_plugins.text.processing import Tokenisation, normalise
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iwslt14_de_en"
 

@@ -5,8 +5,8 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_plugins.evaluate.bootstrap import SAMPLES, compare, interval, means, resampled, scores
 from fairseq_plugins.evaluate.translation import Text, of_sacrebleu
+from fairseq_plugins.scoring.bootstrap import SAMPLES, compare, interval, means, resampled, scores
 
 VALUES = np.random.RandomState(7).normal(0.4, 0.1, size=(400, 2))
 

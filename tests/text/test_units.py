@@ -1,7 +1,7 @@
 """The tokens of texts to classify."""
 
-from fairseq_plugins.data.subwords import SentencePiece
-from fairseq_plugins.data.units import find_cut
+from fairseq_plugins.text.subwords import SentencePiece
+from fairseq_plugins.text.units import find_cut
 
 
 def test_words_that_are_marks_of_dictionaries_are_unknown(tmp_path):

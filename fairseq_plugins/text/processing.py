@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.data.subwords import KINDS, LONGEST_WORD
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.subwords import KINDS, LONGEST_WORD
 
 # spaces, and words, of which the longest are divided, but not before a character that combines
 # with the one before in Latin, Greek or Cyrillic script, in Korean or in Japanese
@@ -116,7 +116,7 @@ class Tokenisation:
         self.lowercase = lowercase
         self.tokenizer: Any = None  # the text is tokenised already, or needs no tokens
         if tokenizer == "moses":
-            from fairseq_plugins.data.moses import Moses  # a slow import: half a second
+            from fairseq_plugins.text.moses import Moses  # a slow import: half a second
 
             self.tokenizer = Moses(language)
 

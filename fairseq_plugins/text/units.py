@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_plugins.data.prepared_folder import RECORD, stored_settings, subword_model
-from fairseq_plugins.data.processing import normalise
-from fairseq_plugins.data.sentences import is_blank
-from fairseq_plugins.data.subwords import SPECIAL, SentencePiece
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.sentences import is_blank
+from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
 
 TASK = "classification"
 Cut = Callable[[str], list[str]]

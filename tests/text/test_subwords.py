@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.data.subwords import BytePairEncoding, SentencePiece
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_lines
+from fairseq_plugins.text.subwords import BytePairEncoding, SentencePiece
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_marks_of_dictionaries_are_unknown_words(model):
 
 
 def test_the_cache_of_words_does_not_grow_forever(model, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.data.subwords.MOST_WORDS", 5)
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_WORDS", 5)
     for number in range(20):
         model.cut(f"man{number}")
         assert len(model._bpe.cache) < 7
@@ -57,7 +57,7 @@ def test_long_words_are_segmented_in_parts_and_nothing_is_lost(model, monkeypatc
     assert model.join(" ".join(pieces)) == f"man {word} the" and sum(ends) == 3
     assert max(map(len, model._bpe.cache)) <= 1001  # what subword-nmt had to segment at once
     # parts are segmented as within a word
-    monkeypatch.setattr("fairseq_plugins.data.subwords.LONGEST_WORD", 3)
+    monkeypatch.setattr("fairseq_plugins.text.subwords.LONGEST_WORD", 3)
     assert model.cut("themanthe") == "th@@ e@@ ma@@ n@@ the"
 
 
@@ -86,7 +86,7 @@ def test_the_mark_of_words_becomes_a_space(tmp_path):
 def test_of_many_lines_pieces_are_learnt_from_some(tmp_path, monkeypatch):
     lines = [f"{letter}{letter} word" for letter in "abcdefghij"]
     (tmp_path / "text").write_text("\n".join(lines * 10) + "\n")
-    monkeypatch.setattr("fairseq_plugins.data.subwords.MOST_LINES", 60)
+    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 60)
     SentencePiece.learn([tmp_path / "text"] * 2, tmp_path / "model", 100)
     model = SentencePiece(tmp_path / "model")  # every fourth line has one of a, c, e, g, i
     assert model.cut("acegi").split()[-2:] == ["g", "i"] and model.cut("bfhj").split() == [
