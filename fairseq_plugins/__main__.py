@@ -3,7 +3,7 @@
 import io
 import sys
 
-from fairseq_plugins.commands import main
+from fairseq_plugins.cli import main
 
 
 def run() -> int:

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.commands import prepare_classification
+from fairseq_plugins.cli import prepare_classification
 
 SIZES = {"train": 60, "valid": 12, "test": 15}
 KINDS = {

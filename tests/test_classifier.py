@@ -13,10 +13,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.api import Classifier, Prediction, Translator
-from fairseq_plugins.commands import classify as command
-from fairseq_plugins.commands import evaluate, train
+from fairseq_plugins.cli import classify as command
+from fairseq_plugins.cli import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate.request import EvaluationRequest
@@ -95,7 +95,7 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     """It classifies without torch, and evaluate compares it with the training."""
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
     out = tmp_path / "exported"
-    assert commands.main(["export", str(trained), "--out", str(out), "--int8"]) == 0
+    assert cli.main(["export", str(trained), "--out", str(out), "--int8"]) == 0
     lines = capsys.readouterr().err.splitlines()
     told = "float32: torch's label or a tie for 12 of 12 texts; probabilities differ by up to"
     assert any(line.startswith(told) for line in lines)
@@ -119,7 +119,7 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     monkeypatch.setattr(workers, "map_batches", asked)
     for name, more in (("one", []), ("two", ["--processes", 2, "--buffer", 4])):
         capsys.readouterr()
-        assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
+        assert cli.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
         told = capsys.readouterr().err
         assert "1 line(s) without text got a meaningless label: number 2" in told
         assert "1 line(s) were truncated to " in told and told.endswith("limit: number 5\n")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from fairseq_plugins.commands import RUN_EXPORTS, commands
+from fairseq_plugins.cli import RUN_EXPORTS, commands
 from fairseq_plugins.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +23,7 @@ SCRIPTS = sorted((ROOT / "scripts").glob("*.sh")) + sorted((ROOT / "examples").g
 LAUNCHERS = [
     path
     for path in sorted((ROOT / "scripts").glob("*.py"))
-    if "fairseq_plugins.commands import main" in path.read_text(encoding="utf-8")
+    if "fairseq_plugins.cli import main" in path.read_text(encoding="utf-8")
 ]
 
 

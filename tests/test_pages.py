@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import pytest
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.train import recipes, settings
 from tests.conftest import ROOT
@@ -83,7 +83,7 @@ def test_commands_of_the_pages_parse(monkeypatch):
     for words in calls():
         try:
             with pytest.raises(Parsed):
-                commands.main(words)
+                cli.main(words)
         except ConfigurationError as error:
             pytest.fail(f"{shlex.join(words)}: {error}")
         seen.add(words[0])
@@ -94,7 +94,7 @@ def test_recipes_settings_and_options_of_the_pages_are_known():
     """Those that `train` passes to fairseq-train, all of a recipe at once."""
     given = defaultdict(list)
     for words in calls():
-        own, extra = commands.split(words)
+        own, extra = cli.split(words)
         if own[0] != "train" or not own[1].islower():
             continue
         recipe = recipes.find(own[1])

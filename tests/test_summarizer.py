@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from fairseq_plugins.api import Summarizer, Translator
-from fairseq_plugins.commands import prepare_summarization
-from fairseq_plugins.commands import summarize as summarize_command
+from fairseq_plugins.cli import prepare_summarization
+from fairseq_plugins.cli import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import sentences_of
 

@@ -17,10 +17,10 @@ import pytest
 import torch
 from fairseq.tasks import LegacyFairseqTask
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.api import Summarizer, Translator
-from fairseq_plugins.commands import evaluate, prepare_translation
-from fairseq_plugins.commands import translate as translate_command
+from fairseq_plugins.cli import evaluate, prepare_translation
+from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
@@ -458,7 +458,7 @@ def test_messages_may_go_nowhere(translate, monkeypatch, capsys, model):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Eins.\n")))
     with monkeypatch.context() as closed:
         closed.setattr(sys, "stderr", None)
-        assert commands.main(["translate", "--model", str(model), "--cpu"]) == 0
+        assert cli.main(["translate", "--model", str(model), "--cpu"]) == 0
     assert capsys.readouterr().out == expected
 
 

@@ -67,7 +67,7 @@ def within(folder):
 
 
 def call(command, *words):
-    module = importlib.import_module("fairseq_plugins.commands." + command.replace("-", "_"))
+    module = importlib.import_module("fairseq_plugins.cli." + command.replace("-", "_"))
     assert module.main([str(word) for word in words]) == 0
 
 

@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins import commands
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins import cli
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import alone_in, read_json, write_json, written_whole
 from fairseq_plugins.lab.benchmarks import prepared
@@ -64,7 +64,7 @@ def run_words(words: Sequence[str], log: Path, environment: dict[str, str]) -> N
     if words[0] == "pytest":
         os.execv(sys.executable, [sys.executable, "-c", PYTEST, *words[1:]])
     try:
-        status = commands.main(words)
+        status = cli.main(words)
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         status = 1
@@ -426,4 +426,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(commands.run("gpu-report", main, sys.argv[1:]))
+    sys.exit(cli.run("gpu-report", main, sys.argv[1:]))

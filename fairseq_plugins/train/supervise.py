@@ -56,7 +56,7 @@ def supervise(request: TrainingRequest, argv: Sequence[str]) -> int:
         KeyboardInterrupt: this process was asked to end; the training has saved its state.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "fairseq_plugins.commands.train", *argv],
+        [sys.executable, "-m", "fairseq_plugins.cli.train", *argv],
         stdin=subprocess.DEVNULL,
         env=environment(request),
         preexec_fn=end_with_the_parent,

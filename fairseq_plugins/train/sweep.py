@@ -24,7 +24,7 @@ import torch
 from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_plugins.commands import train
+from fairseq_plugins.cli import train
 from fairseq_plugins.data import lengths
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fairseq_plugins import compat
 from fairseq_plugins.api import Translator
-from fairseq_plugins.commands import average as average_command
+from fairseq_plugins.cli import average as average_command
 from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.stored_options import EVALUATED, plain
 from fairseq_plugins.errors import ConfigurationError

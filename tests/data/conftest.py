@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fairseq_plugins.commands import prepare_iwslt14
+from fairseq_plugins.cli import prepare_iwslt14
 from fairseq_plugins.system import workers
 
 

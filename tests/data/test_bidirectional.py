@@ -10,7 +10,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
+from fairseq_plugins.cli import prepare_bidirectional, prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 
 

@@ -18,7 +18,7 @@ import pytest
 from fairseq.data import data_utils
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import (
+from fairseq_plugins.cli import (
     prepare_summarization,
     prepare_translation,
 )

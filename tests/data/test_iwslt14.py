@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_plugins.commands import prepare_iwslt14
+from fairseq_plugins.cli import prepare_iwslt14
 from fairseq_plugins.data import iwslt14, pipeline
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError

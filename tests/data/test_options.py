@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fairseq_plugins.commands import (
+from fairseq_plugins.cli import (
     prepare_classification,
     prepare_cnn_dm,
     prepare_iwslt14,

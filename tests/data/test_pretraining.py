@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
-from fairseq_plugins.commands import prepare_summarization
+from fairseq_plugins.cli import prepare_summarization
 from fairseq_plugins.data.pretraining import GAP, Pretraining, importance
 from fairseq_plugins.data.readers import Item
 from fairseq_plugins.data.summarization import parse_alone

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.classification import parse_labelled
 from fairseq_plugins.data.prepared_folder import stored_settings
 from fairseq_plugins.data.readers import Inputs, find_input, parse_texts, parsed

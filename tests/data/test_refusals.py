@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from fairseq_plugins.commands import main
+from fairseq_plugins.cli import main
 from fairseq_plugins.errors import ConfigurationError
 from tests.data.test_summarization import SIZES, write_pairs
 

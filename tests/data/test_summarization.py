@@ -8,7 +8,7 @@ import pytest
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.data.data_utils import post_process
 
-from fairseq_plugins.commands import prepare_cnn_dm, prepare_summarization
+from fairseq_plugins.cli import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.data.cnn_dm import parse_story_file
 from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.data.readers import Item

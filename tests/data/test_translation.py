@@ -7,7 +7,7 @@ import shutil
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import Inputs, find_input

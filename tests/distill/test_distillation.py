@@ -13,7 +13,7 @@ from fairseq.data import Dictionary, data_utils
 from sacrebleu.metrics import BLEU
 
 from fairseq_plugins import Summarizer, Translator
-from fairseq_plugins.commands import distill
+from fairseq_plugins.cli import distill
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.data.prepared_folder import Prepared, digests_of_words
 from fairseq_plugins.distill import distillation, teachers

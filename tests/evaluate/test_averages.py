@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import average as command
+from fairseq_plugins.cli import average as command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
@@ -123,7 +123,7 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"File too large: .*/average.pt.$"):  # see `commands.run`
+        with pytest.raises(OSError, match=r"File too large: .*/average.pt.$"):  # see `cli.run`
             averages.save(state, tmp_path / "average.pt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

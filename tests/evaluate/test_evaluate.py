@@ -16,8 +16,8 @@ import sacrebleu
 import torch
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import evaluate as command
-from fairseq_plugins.commands import prepare_summarization, prepare_translation
+from fairseq_plugins.cli import evaluate as command
+from fairseq_plugins.cli import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError

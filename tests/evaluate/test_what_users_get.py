@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.commands import evaluate, export, prepare_translation, train, translate
+from fairseq_plugins.cli import evaluate, export, prepare_translation, train, translate
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.test_sets import Written
 from fairseq_plugins.train import planning

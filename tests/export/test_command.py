@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_plugins import commands
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins import cli
+from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.request import options_of_export, parse_generation
@@ -60,7 +60,7 @@ def out(tmp_path):
 
 
 def run_command(*words):
-    return commands.main(["export", *map(str, words)])
+    return cli.main(["export", *map(str, words)])
 
 
 def refused(out, *words):
@@ -114,11 +114,11 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     assert any(line.startswith("8-bit: torch's hypothesis or a tie for ") for line in lines)
     words = ["evaluate", prepared, out, "--split", "valid", "--cpu"]
     with pytest.raises(ConfigurationError, match="is an exported model, which has no checkpoints"):
-        commands.main([*map(str, words), "--last", "3"])
+        cli.main([*map(str, words), "--last", "3"])
     words += ["--compare", run, "--checkpoint", "checkpoint_last.pt"]
     opened, session = [], Export.session
     monkeypatch.setattr(Export, "session", lambda *given: opened.append(given) or session(*given))
-    assert commands.main(list(map(str, words))) == 0
+    assert cli.main(list(map(str, words))) == 0
     assert len(opened) == 2, "a graph was loaded twice"
     with pytest.raises(ConfigurationError, match="^--fp16 is for checkpoints, not for an exported"):
         options_of_export(parse_generation(["--fp16"]))

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from fairseq_plugins.commands import evaluate, train
+from fairseq_plugins.cli import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab import gpu_report
 from fairseq_plugins.lab.benchmarks import contenders, prepared
@@ -319,7 +319,7 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
     (tmp_path / "program.py").write_text(
         "import multiprocessing.process, os, signal, subprocess, time\n"
         "from pathlib import Path\n"
-        "from fairseq_plugins import commands\n"
+        "from fairseq_plugins import cli\n"
         "from fairseq_plugins.lab import gpu_report\n"
         "Process, hanging = multiprocessing.process.BaseProcess, Path('hanging')\n"
         "def main(words):\n"
@@ -333,7 +333,7 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
         "def wait(process, seconds=None, join=Process.join):\n"
         "    while process.is_alive() and not hanging.exists(): time.sleep(0.01)\n"
         "    join(process, seconds and 0.1)\n"
-        "commands.main, Process.join = main, wait\n"
+        "cli.main, Process.join = main, wait\n"
         "for name in ('works', 'fails', 'crashes', 'hangs'):\n"
         "    print(gpu_report.Processes().run([name], Path(name + '.log'), 9.0), flush=True)\n"
     )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.summary_page import mark_copied
 
@@ -22,7 +22,7 @@ def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
     for name, text in zip(names, texts):
         with open(name, "w", encoding="utf-8") as file:
             file.write(text)
-    assert commands.main(["summary-page", *names]) == 0
+    assert cli.main(["summary-page", *names]) == 0
     parts = [part.strip().split("\n\n") for part in capsys.readouterr().out.split("## ")[1:]]
     assert parts == [
         [
@@ -41,7 +41,7 @@ def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
         ],
     ]
     with pytest.raises(ConfigurationError, match="documents has 2 lines.* one summary and one re"):
-        commands.main(["summary-page", names[0], names[1], names[1]])
+        cli.main(["summary-page", names[0], names[1], names[1]])
 
 
 def test_copied_pieces_are_bold():

@@ -12,7 +12,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.commands import prepare_bidirectional, prepare_translation
+from fairseq_plugins.cli import prepare_bidirectional, prepare_translation
 from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU, translation

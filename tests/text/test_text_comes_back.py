@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from fairseq_plugins.commands import prepare_translation
+from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.prepared_folder import RECORD, Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import translation

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_plugins.commands import train as command
+from fairseq_plugins.cli import train as command
 from fairseq_plugins.train import planning
 
 BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_plugins import files
-from fairseq_plugins.commands import train as command
+from fairseq_plugins.cli import train as command
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.system import cpu

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fairseq_plugins.commands import sweep as command
+from fairseq_plugins.cli import sweep as command
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.train import sweep, sweep_table
 from fairseq_plugins.train.jobs import Jobs

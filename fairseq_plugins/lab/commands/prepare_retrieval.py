@@ -12,7 +12,7 @@ Until all is done, DIR is named DIR.part, and a rerun starts anew.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora

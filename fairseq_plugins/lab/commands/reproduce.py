@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.commands import needs_fairseq, split, sweep
+from fairseq_plugins.cli import needs_fairseq, split, sweep
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.tables import FILES, LAB, RECIPES, table_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.commands import evaluate, prepare_translation
-from fairseq_plugins.commands.train import read_request
+from fairseq_plugins.cli import evaluate, prepare_translation
+from fairseq_plugins.cli.train import read_request
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
 from fairseq_plugins.train import planning, sweep

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import fairseq_plugins
-from fairseq_plugins import Translator, commands, pretrained
+from fairseq_plugins import Translator, cli, pretrained
 from fairseq_plugins.errors import ConfigurationError
 
 LARGEST = 8 << 20  # bytes of a model in the box
@@ -32,10 +32,10 @@ def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
     expected = Translator(exported.folder).translate(lines)
     assert Translator("tiny-de-en").translate(lines) == expected
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\n\n")))
-    assert commands.main(["translate", "--model", "tiny-de-en"]) == 0
+    assert cli.main(["translate", "--model", "tiny-de-en"]) == 0
     assert capsys.readouterr().out.splitlines() == expected
     with pytest.raises(SystemExit):
-        commands.main(["translate", "-h"])
+        cli.main(["translate", "-h"])
     assert "unlessafilehasitsname:tiny-de-en" in "".join(capsys.readouterr().out.split())
 
 
@@ -94,6 +94,6 @@ def test_without_torch_one_line_says_what_is_missing(tmp_path, monkeypatch):
     told = re.escape(f"--model {tmp_path}, which is not an exported model, needs torch and fairseq")
     for command in ("translate", "summarize", "classify"):
         with pytest.raises(ConfigurationError, match=told):
-            commands.main([command, "--model", str(tmp_path)])
+            cli.main([command, "--model", str(tmp_path)])
     with pytest.raises(ConfigurationError, match=told):
         fairseq_plugins.Classifier(tmp_path)

@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.api import Scored, Summarizer, Translator
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import folder as export_folder
@@ -115,7 +115,7 @@ def test_what_the_command_cannot_do(exported, tmp_path, monkeypatch, model, word
         terminal = SimpleNamespace(buffer=SimpleNamespace(isatty=lambda: True))
         monkeypatch.setattr(sys, "stdin", terminal)
     with pytest.raises(ConfigurationError, match=told):
-        commands.main(["translate", "--model", model or str(exported.folder), *words.split()])
+        cli.main(["translate", "--model", model or str(exported.folder), *words.split()])
 
 
 def test_threads_share_a_translator(exported):
@@ -153,7 +153,7 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
     expected = several.hypotheses(lines, begin, split=True)
     assert several.split == [3] and expected[2][0].text.startswith("xy")
     for buffer in ("1", "100"):
-        assert commands.main([*words, "--buffer", buffer, "--json", "--nbest", "2"]) == 0
+        assert cli.main([*words, "--buffer", buffer, "--json", "--nbest", "2"]) == 0
         found = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
         for each, hypotheses in zip(found, expected, strict=True):
             texts = [(h["text"], h["complete"]) for h in each["translations"]]
@@ -166,7 +166,7 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
             assert scores == pytest.approx([h.score for h in hypotheses], abs=1e-5)
     for more in ([], ["--processes", "2", "--buffer", "2"]):
         capsys.readouterr()
-        assert commands.main([*words, *more]) == 0
+        assert cli.main([*words, *more]) == 0
         assert (tmp_path / "out").read_text().splitlines() == [h[0].text for h in expected]
         told = capsys.readouterr().err.splitlines()
         assert told[0].startswith("1 line(s) longer than") and told[0].endswith("parts: number 3")
@@ -175,10 +175,10 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
     options = {"sampling": True, "sampling_topk": 5, "temperature": 0.7, "seed": 2}
     expected = Translator(exported.folder, **options).translate(lines)
     for more in ([], ["--processes", "2", "--buffer", "2"]):
-        assert commands.main([*drawn, *more]) == 0
+        assert cli.main([*drawn, *more]) == 0
         assert (tmp_path / "out").read_text().splitlines() == expected
     with pytest.raises(ConfigurationError, match="--nbest 2 is for --json: add it"):
-        commands.main([*words, "--nbest", "2"])
+        cli.main([*words, "--nbest", "2"])
     for begin, told in (
         ("a\n", "/begin has fewer lines than the input"),
         ("\n" * 5, "/begin has more lines than the input"),
@@ -186,7 +186,7 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
     ):
         (tmp_path / "begin").write_text(begin)
         with pytest.raises(ConfigurationError, match=told):
-            commands.main([*words, "--buffer", "2"])
+            cli.main([*words, "--buffer", "2"])
 
 
 def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsys, monkeypatch):
@@ -199,7 +199,7 @@ def test_documents_are_summarized_in_several_processes(exported, tmp_path, capsy
     words += ["--max-len", 7, "--min-len", 3, "--json", "--nbest", 2, "--output"]
     told = []
     for name, more in (("one", []), ("two", ["--processes", 2, "--buffer", 4])):
-        assert commands.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
+        assert cli.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
         told.append(capsys.readouterr().err)
     one, two = ((tmp_path / name).read_text().splitlines() for name in ("one", "two"))
 

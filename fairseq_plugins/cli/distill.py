@@ -19,8 +19,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq
-from fairseq_plugins.commands._lines import add_search, engine_options
+from fairseq_plugins.cli import needs_fairseq
+from fairseq_plugins.cli._lines import add_search, engine_options
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.options.user_dirs import add_user_dir

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from fairseq_plugins.commands import (
+from fairseq_plugins.cli import (
     FOLDERS,
     average,
     classify,
@@ -113,7 +113,7 @@ def test_classify(calls_of):
     words = ["--model", "run", "--data", "DATA", "--cpu", "--max-tokens", 70, "--threads", 2]
     words += ["--input", __file__]
     ((made,),) = calls_of(
-        classify.main, words, "commands.classify.Classifier", elsewhere="output buffer processes"
+        classify.main, words, "cli.classify.Classifier", elsewhere="output buffer processes"
     )
     options = {"data": Path("DATA"), "cpu": True, "max_tokens": 70, "threads": 2, "user_dir": []}
     assert made == mock.call(Path("run"), **options)

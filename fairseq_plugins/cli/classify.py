@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fairseq_plugins.api import Classifier
-from fairseq_plugins.commands import _lines
+from fairseq_plugins.cli import _lines
 from fairseq_plugins.options.arguments import add_path, parser_of
 
 

@@ -24,7 +24,7 @@ from fairseq_plugins.errors import ConfigurationError, one_line
 from fairseq_plugins.options.user_dirs import import_user_dirs
 
 PACKAGE = Path(__file__).resolve().parent.parent
-FOLDERS = PACKAGE / "commands", PACKAGE / "lab" / "commands"
+FOLDERS = PACKAGE / "cli", PACKAGE / "lab" / "commands"
 TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
 # what exported models need, by the names of imports
 RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}

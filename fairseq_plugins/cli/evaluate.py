@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_plugins.commands import needs_fairseq, split
+from fairseq_plugins.cli import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of

@@ -16,7 +16,7 @@ either command to resume it.
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.options.arguments import parser_of
 

@@ -15,7 +15,7 @@ The optimizer's state is dropped, as it does not fit the average.
 
 from collections.abc import Sequence
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.options.arguments import add_number, add_path, parser_of

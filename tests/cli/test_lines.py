@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_plugins import commands, files
+from fairseq_plugins import cli, files
 from fairseq_plugins.api import Summarizer
-from fairseq_plugins.commands import _lines
+from fairseq_plugins.cli import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import Output
 
@@ -88,11 +88,11 @@ def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
 
 def test_only_files_are_replaced(tmp_path):
     with pytest.raises(ConfigurationError, match=f"--output {tmp_path} is a folder: give a file"):
-        commands.main(["translate", "--model", "nowhere", "--output", str(tmp_path)])
+        cli.main(["translate", "--model", "nowhere", "--output", str(tmp_path)])
     (tmp_path / "file").write_text("old")
     for place in ("file/new", "file/a/new"):
         with pytest.raises(ConfigurationError, match="of --output .*: .*/file is not a folder"):
-            commands.main(["translate", "--model", "nowhere", "--output", str(tmp_path / place)])
+            cli.main(["translate", "--model", "nowhere", "--output", str(tmp_path / place)])
     (tmp_path / "link").symlink_to("file")
     args = given(output=tmp_path / "link")
     _lines.check_files(args)
@@ -139,7 +139,7 @@ def test_a_file_may_be_a_document(read, tmp_path, monkeypatch, capsys):
 )
 def test_files_are_checked_before_a_model_is_loaded(words, expected):
     with pytest.raises(ConfigurationError, match=expected):
-        commands.main([*words, "--model", "nowhere"])
+        cli.main([*words, "--model", "nowhere"])
 
 
 def test_as_many_as_asked_for(batches):

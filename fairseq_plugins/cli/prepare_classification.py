@@ -19,7 +19,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import classification
 from fairseq_plugins.data.imdb import imdb_identity, imdb_items, parse_review
 from fairseq_plugins.data.pipeline import prepare_folder

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from fairseq_plugins import commands
+from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import lead_baseline
 from tests.conftest import ROOT
 
-NAMES = list(commands.commands())
+NAMES = list(cli.commands())
 
 
 def test_help_lists_each_command_with_a_line(capsys):
-    assert commands.main(["-h"]) == 0
+    assert cli.main(["-h"]) == 0
     product, laboratory = capsys.readouterr().out.split("\n\n")[-2:]
     listed = [line for line in (product + "\n" + laboratory).splitlines() if line[:1] == " "]
     assert [line.split()[0] for line in listed] == NAMES
@@ -27,19 +27,19 @@ def test_help_lists_each_command_with_a_line(capsys):
 
 def test_an_unknown_command_is_told_with_those_that_exist():
     with pytest.raises(ConfigurationError, match="^trian: no such command; choose from .*average"):
-        commands.main(["trian"])
+        cli.main(["trian"])
 
 
 def test_without_fairseq_one_line_says_what_runs(monkeypatch):
-    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match="^evaluate needs torch and fairseq, .*exported"):
-        commands.main(["evaluate", "data", "runs/imdb"])
+        cli.main(["evaluate", "data", "runs/imdb"])
 
 
 def test_a_missing_package_is_one_line_of_every_command():
     """As where `pip install --no-deps` left out what only training needs."""
     code = """
-from fairseq_plugins.commands import commands, main
+from fairseq_plugins.cli import commands, main
 from fairseq_plugins.errors import ConfigurationError
 for name in commands():
     try:
@@ -61,12 +61,12 @@ def test_a_missing_package_is_named_where_fairseq_does_not_help(monkeypatch, pac
     def missing(name):
         raise ModuleNotFoundError(name=f"{package}.core")
 
-    monkeypatch.setattr(commands.importlib, "import_module", missing)
+    monkeypatch.setattr(cli.importlib, "import_module", missing)
     # exports run without fairseq, and what fairseq itself needs may be missing
     installed = package != "onnxruntime"
-    monkeypatch.setattr(commands.fairseq_plugins, "fairseq_is_installed", lambda: installed)
+    monkeypatch.setattr(cli.fairseq_plugins, "fairseq_is_installed", lambda: installed)
     with pytest.raises(ConfigurationError, match=f"needs {package}, .* not installed: install it$"):
-        commands.main(["lead-baseline"])
+        cli.main(["lead-baseline"])
 
 
 def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
@@ -81,7 +81,7 @@ def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_that_names_itself(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        commands.main([name, "-h"])
+        cli.main([name, "-h"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"usage: python -m fairseq_plugins {name} ")
 
@@ -105,7 +105,7 @@ def test_what_users_can_mend_is_one_line(monkeypatch, error, told):
 
     monkeypatch.setattr(lead_baseline, "main", main)
     with pytest.raises(RuntimeError if told is None else ConfigurationError) as raised:
-        commands.main(["lead-baseline"])
+        cli.main(["lead-baseline"])
     assert str(raised.value).startswith(told or str(error)) and "\n" not in (told or "")
 
 
@@ -140,7 +140,7 @@ def test_a_request_to_end_ends_as_an_interrupt_does(monkeypatch, capsys, number)
     monkeypatch.setattr(lead_baseline, "main", main)
     before = signal.signal(number, signal.SIG_DFL)  # these tests may run under nohup
     try:
-        assert commands.main(["lead-baseline"]) == 128 + number
+        assert cli.main(["lead-baseline"]) == 128 + number
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
         signal.signal(number, before)
@@ -155,7 +155,7 @@ def test_a_command_under_nohup_goes_on(monkeypatch):
     monkeypatch.setattr(lead_baseline, "main", main)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert commands.main(["lead-baseline"]) == 0
+        assert cli.main(["lead-baseline"]) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -165,7 +165,7 @@ def test_help_comes_before_torch_and_fairseq_are_imported():
     code = """
 import contextlib, sys
 sys.argv, sys.orig_argv = ["-m"], ["python", "-m", "fairseq_plugins"]
-from fairseq_plugins.commands import commands, main
+from fairseq_plugins.cli import commands, main
 unwanted = {"torch", "fairseq", "sacrebleu", "scipy", "numpy", "tqdm", "unittest"}
 for name in ("", "translate", *commands()):
     with contextlib.suppress(SystemExit):

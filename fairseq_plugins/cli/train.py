@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq, run, split
+from fairseq_plugins.cli import needs_fairseq, run, split
 from fairseq_plugins.errors import flag
 from fairseq_plugins.options.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.options.user_dirs import add_user_dir

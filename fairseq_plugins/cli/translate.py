@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.commands import _lines
+from fairseq_plugins.cli import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import cnn_dm
 from fairseq_plugins.data.pipeline import parse_counts, prepare_folder
 from fairseq_plugins.data.readers import SPLITS

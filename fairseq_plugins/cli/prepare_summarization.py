@@ -33,7 +33,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import summarization
 from fairseq_plugins.data.like import given_options, settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining

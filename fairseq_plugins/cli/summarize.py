@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fairseq_plugins.api import FOR_TRANSLATION, Summarizer
-from fairseq_plugins.commands import _lines
-from fairseq_plugins.commands._lines import first_ten
+from fairseq_plugins.cli import _lines
+from fairseq_plugins.cli._lines import first_ten
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
 from fairseq_plugins.search.text import LONGEST, Summary
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.commands import needs_fairseq
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import translation
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.like import given_options, settings_like
