@@ -9,12 +9,7 @@ from typing import Any
 
 from fairseq.models.transformer import TransformerModel
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import (
-    EnsembleModel,
-    EnsembleModelWithAlignment,
-    SequenceGenerator,
-    SequenceGeneratorWithAlignment,
-)
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.tasks import FairseqTask
 
 from fairseq_plugins.compat.patch import around
@@ -38,8 +33,8 @@ def install() -> None:
 def accelerate(generator: Any) -> Any:
     """Accelerate a fairseq generator in place, if all its models are supported.
 
-    Hypotheses and scores do not change, but "attention" is empty unless the generator is for
-    `--print-alignment`, which alone reads it.
+    Hypotheses and scores do not change, but "attention" is empty: fairseq reads it only for
+    `--print-alignment`, whose generator is returned unchanged.
 
     Supported are `EfficientTransformerModel` and fairseq's `TransformerModel`, without the options
     that `can_decode_in_beams` excludes. Types are compared exactly, because a subclass may compute
@@ -51,18 +46,17 @@ def accelerate(generator: Any) -> Any:
     Returns:
         the same object.
     """
-    if type(generator) not in (SequenceGenerator, SequenceGeneratorWithAlignment):
+    if type(generator) is not SequenceGenerator:
         return generator
     ensemble = generator.model
-    if type(ensemble) not in (EnsembleModel, EnsembleModelWithAlignment) or not all(
+    if type(ensemble) is not EnsembleModel or not all(
         type(model) in (EfficientTransformerModel, TransformerModel)
         and can_decode_in_beams(model.decoder)
         for model in ensemble.models
     ):
         return generator
-    aligns = type(generator) is SequenceGeneratorWithAlignment
-    generator.model = BeamEnsemble(list(ensemble.models), need_attention=aligns)
+    generator.model = BeamEnsemble(list(ensemble.models))
     usual = generator.lm_model is None and not generator.match_source_len
-    if type(generator.search) is BeamSearch and usual and not aligns:
+    if type(generator.search) is BeamSearch and usual:
         generator.__class__ = BeamGenerator
     return generator

@@ -50,7 +50,6 @@ class BeamDecoding:
         decoder: in evaluation mode; `can_decode_in_beams` must hold for it.
         encoder_out: the encoder's output, one row per sentence.
         beam_size: n.
-        need_attention: also return the cross-attention of each hypothesis.
         numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None if
             hypotheses have no such tokens.
     """
@@ -60,13 +59,11 @@ class BeamDecoding:
         decoder: Any,
         encoder_out: dict[str, list[Tensor]],
         beam_size: int,
-        need_attention: bool = False,
         numbers: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
         self.copying: CopyAttention | None = getattr(decoder, "copying", None)
         self.beam_size = beam_size
-        self.need_attention = need_attention
         self.has_numbers = numbers is not None
         memory = encoder_out["encoder_out"][0]  # S x B x d
         self.sentences = memory.size(1)
@@ -131,8 +128,8 @@ class BeamDecoding:
         Returns:
             the same as the decoder's forward, with the hypotheses of a sentence instead of target
             positions: logits, B x n x V (features, B x n x d, with an adaptive softmax), and a
-            dictionary with "attn", B x n x S or None, and the entries of `CopyAttention` if the
-            model copies. In the first step n is 1.
+            dictionary with "attn", the attention that copies, B x n x S, and the other entries of
+            `CopyAttention` if the model copies. In the first step n is 1.
         """
         decoder = self.decoder
         if number == 0:
@@ -169,17 +166,14 @@ class BeamDecoding:
         if decoder.project_out_dim is not None:
             x = decoder.project_out_dim(x)
         x = x.view(self.sentences, width, -1)
-        extra: dict[str, list[Tensor | None]] = {"attn": [None]}
-        copying = self.copying
-        if copying is not None or self.need_attention:
+        extra: dict[str, list[Tensor | None]] = {}
+        if self.copying is not None:
             attention = weights.view(self.sentences, heads, width, -1).mean(dim=1)
-            extra["attn"] = [attention]
-            if copying is not None:
-                inputs = inputs.view(self.sentences, width, -1)
-                of_source = (self.words, self.places, self.before)
-                extra.update(
-                    copying(x, inputs, attention, *of_source, previous.view(self.sentences, width))
-                )
+            inputs = inputs.view(self.sentences, width, -1)
+            of_source = (self.words, self.places, self.before)
+            previous = previous.view(self.sentences, width)
+            extra = {"attn": [attention]}
+            extra.update(self.copying(x, inputs, attention, *of_source, previous))
         return decoder.output_layer(x), extra
 
     def rows(self, x: Tensor) -> Tensor:

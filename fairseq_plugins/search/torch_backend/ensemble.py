@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from fairseq.sequence_generator import EnsembleModelWithAlignment
-from torch import Tensor, nn
+from fairseq.sequence_generator import EnsembleModel
+from torch import Tensor
 
 from .decoding import BeamDecoding
 
 STATE = "beam_decoding"
 
 
-class BeamEnsemble(EnsembleModelWithAlignment):
+class BeamEnsemble(EnsembleModel):
     """The model of fairseq's generator, with `BeamDecoding` as its decoders.
 
     Log-probabilities are those of fairseq's `EnsembleModel`: the log of the mean probability over
@@ -21,13 +21,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
 
     Args:
         models: each with an `encoder`, and a `decoder` for which `can_decode_in_beams` holds.
-        need_attention: return the cross-attention of each step. fairseq always computes it, but
-            only `--print-alignment` reads it.
     """
-
-    def __init__(self, models: Sequence[nn.Module], need_attention: bool = False) -> None:
-        super().__init__(models)
-        self.need_attention = need_attention
 
     def forward_decoder(
         self,
@@ -35,8 +29,8 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         encoder_outs: list[dict[str, list[Tensor]]],
         incremental_states: list[dict[str, Any]],
         temperature: float = 1.0,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute one step for all models.
+    ) -> tuple[Tensor, None]:
+        """Compute one step for all models, in fairseq's loop.
 
         Args:
             tokens: (B n) x t, the tokens of each hypothesis so far.
@@ -45,8 +39,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             temperature: divides the logits; of a model that copies, the log-probabilities.
 
         Returns:
-            log-probabilities of the next token, (B n) x V, and the mean cross-attention over the
-            models, (B n) x S, or None without `need_attention`.
+            log-probabilities of the next token, (B n) x V, and None instead of the attention.
         """
         if tokens.size(1) == 1:
             sentences = encoder_outs[0]["encoder_out"][0].size(1)
@@ -54,11 +47,8 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             for state, decoding in zip(incremental_states, decodings):
                 state[STATE] = decoding
         decodings = [state[STATE] for state in incremental_states]
-        log_probs, attention, _ = self.step(
-            decodings, tokens[:, -1], tokens.size(1) - 1, temperature
-        )
-        rows = decodings[0].rows
-        return rows(log_probs), None if attention is None else rows(attention)
+        log_probs, _ = self.step(decodings, tokens[:, -1], tokens.size(1) - 1, temperature)
+        return decodings[0].rows(log_probs), None
 
     def begin(
         self,
@@ -74,7 +64,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             numbers: B x S, the source with numbers for unknown subwords, or None.
         """
         return [
-            BeamDecoding(model.decoder, encoder_out, beam_size, self.need_attention, numbers)
+            BeamDecoding(model.decoder, encoder_out, beam_size, numbers)
             for model, encoder_out in zip(self.models, encoder_outs)
         ]
 
@@ -85,7 +75,7 @@ class BeamEnsemble(EnsembleModelWithAlignment):
         number: int,
         temperature: float = 1.0,
         at: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Compute one step for all models.
 
         Args:
@@ -96,12 +86,10 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             at: the number on the device, for a recording (see `BeamDecoding.step`).
 
         Returns:
-            log-probabilities of the next token, B x n x V; the mean cross-attention over the
-            models, B x n x S, or None without `need_attention`; and the mean of the attention that
+            log-probabilities of the next token, B x n x V, and the mean of the attention that
             copies, B x n x S, or None if no model copies. In the first step n is 1.
         """
         log_probs: list[Tensor] = []
-        attentions: list[Any] = []
         copying: list[Any] = []
         for model, decoding in zip(self.models, decodings):
             logits, extra = decoding.step(previous, number, at)
@@ -112,15 +100,13 @@ class BeamEnsemble(EnsembleModelWithAlignment):
             if temperature != 1.0 and copies:  # the logits are only of generated words
                 found = torch.log_softmax(found / temperature, dim=-1)
             log_probs.append(found)
-            attentions.append(extra["attn"][0])
             if copies:
                 copying.append(extra["attn"][0])
-        mean_attention = _mean(attentions) if self.need_attention else None
-        copied = _mean(copying) if copying else None
         if len(log_probs) == 1:
-            return log_probs[0], mean_attention, copied
+            return log_probs[0], copying[0] if copying else None
+        copied = torch.stack(copying).mean(dim=0) if copying else None
         mean = torch.logsumexp(torch.stack(log_probs), dim=0) - math.log(len(log_probs))
-        return mean, mean_attention, copied
+        return mean, copied
 
     def reorder_encoder_out(
         self, encoder_outs: list[dict[str, list[Tensor]]], new_order: Tensor
@@ -133,7 +119,3 @@ class BeamEnsemble(EnsembleModelWithAlignment):
     ) -> None:
         for state in incremental_states:
             state[STATE].reorder(new_order)
-
-
-def _mean(tensors: list[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).mean(dim=0)

@@ -38,8 +38,7 @@ class BeamGenerator(SequenceGenerator):
     has ended, and a log on the device keeps the choices of each step. Hypotheses are read from the
     log at the end. They equal those of fairseq's loop, in the same order.
 
-    Sampling, fairseq's other searches, language models and alignments use fairseq's loop, see
-    `accelerate`.
+    Sampling, fairseq's other searches and language models use fairseq's loop, see `accelerate`.
 
     With `records`, a step of decoder and search is recorded as a CUDA graph, which later steps of
     the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
@@ -147,7 +146,7 @@ class _Batch:
             at: the same on the device (one int64) while the step is recorded.
         """
         beam = self.beam
-        log_probs, _, copied = self.model.step(
+        log_probs, copied = self.model.step(
             self.decodings, self.previous, number, self.generator.temperature, at
         )
         if number == 0:

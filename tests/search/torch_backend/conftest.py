@@ -22,32 +22,24 @@ def dictionary(parse):  # noqa: F811
 @pytest.fixture(scope="session")
 def build_generator():
     """build_generator(models, accelerated, **options) -> as fairseq's tasks make them."""
-    from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+    from fairseq.sequence_generator import SequenceGenerator
 
     from fairseq_plugins.search.torch_backend import accelerate
 
-    def run(models, accelerated, print_alignment=None, **options):
+    def run(models, accelerated, **options):
         options = dict({"beam_size": 5, "max_len_b": 12}, **options)
-        dictionary = models[0].decoder.dictionary
-        if print_alignment is None:
-            generator = SequenceGenerator(models, dictionary, **options)
-        else:
-            options["print_alignment"] = print_alignment
-            generator = SequenceGeneratorWithAlignment(models, dictionary, **options)
+        generator = SequenceGenerator(models, models[0].decoder.dictionary, **options)
         return accelerate(generator) if accelerated else generator
 
     return run
 
 
-def assert_same_hypotheses(found, expected, attention=False):
+def assert_same_hypotheses(found, expected):
     """Of every sentence of a batch: all of them, with scores in total and token by token."""
     assert len(found) == len(expected)
     for some, others in zip(found, expected):
         assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
         for a, b in zip(some, others):
-            for key in ["score", "positional_scores"] + (["attention"] if attention else []):
+            for key in ("score", "positional_scores"):
                 assert a[key].shape == b[key].shape
                 assert ((a[key] - b[key]).abs() < 1e-5).all(), key
-            if attention:  # fairseq's alignments hold numbers, some of them as text
-                pairs = [[tuple(map(float, pair)) for pair in h["alignment"]] for h in (a, b)]
-                assert pairs[0] == [pytest.approx(pair, abs=1e-5) for pair in pairs[1]]

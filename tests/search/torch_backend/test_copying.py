@@ -24,7 +24,6 @@ def model(build_joined):
         {"beam_size": 1},
         {"no_repeat_ngram_size": 2},
         {"min_len": 10, "unk_penalty": 2.0},
-        {"print_alignment": "soft", "beam_size": 3},
     ],
     ids=str,
 )

@@ -41,7 +41,7 @@ def assert_same_results(build_generator, models, sample, **options):
         assert isinstance(generator.model, BeamEnsemble) == accelerated
         torch.manual_seed(1)
         results.append(generator.generate(models, sample))
-    assert_same_hypotheses(*results, attention="print_alignment" in options)
+    assert_same_hypotheses(*results)
     said = {tuple(h["tokens"].tolist()) for hypotheses in results[0] for h in hypotheses}
     assert len(said) > 1, "all say the same: nothing is tested"
 
@@ -56,8 +56,6 @@ def assert_same_results(build_generator, models, sample, **options):
         {"min_len": 10, "unk_penalty": 2.0},
         {"max_len_a": 1, "max_len_b": 2},
         {"no_repeat_ngram_size": 2},
-        {"print_alignment": "hard"},
-        {"print_alignment": "soft", "beam_size": 3},
     ],
     ids=str,
 )
@@ -158,9 +156,6 @@ def test_a_smaller_projection(parse, build_generator, tiny_words, make_sample):
 def test_ensembles(build, build_generator, model, make_sample):
     other = build(*"--encoder-blocks 1,2 --time-window 3 --decoder-layers 1".split(), seed=2)
     assert_same_results(build_generator, [model, other], make_sample(LENGTHS))
-    assert_same_results(
-        build_generator, [model, other], make_sample(LENGTHS), print_alignment="hard"
-    )
 
 
 def test_alone_and_in_a_batch(build_generator, model, make_sample):
@@ -180,10 +175,6 @@ def test_a_bf16_model_searches_in_bf16(build, build_generator, make_sample):
     expected = build_generator([model], False).generate([model], sample)
     best = [[h[0]["tokens"].tolist() for h in some] for some in (found, expected)]
     assert sum(a == b for a, b in zip(*best)) >= len(LENGTHS) - 1
-    aligned = build_generator([model], True, print_alignment="hard")
-    encoded = aligned.model.forward_encoder(sample["net_input"])
-    tokens = torch.full((5 * len(LENGTHS), 1), 2)
-    assert aligned.model.forward_decoder(tokens, encoded, [{}])[1].dtype == torch.float32
 
 
 def test_the_source_is_projected_once_a_sentence(build_generator, model, make_sample):
@@ -237,7 +228,6 @@ def test_fairseqs_own_transformer(build, build_generator, model, make_sample, wo
     fairseqs = build(*words.split(), arch="transformer")
     sample = make_sample(LENGTHS)
     assert_same_results(build_generator, [fairseqs], sample)
-    assert_same_results(build_generator, [fairseqs], sample, print_alignment="soft")
 
 
 def test_subclasses_are_left_alone(build, dictionary, model):
@@ -318,17 +308,16 @@ def test_fairseq_generate_says_the_same(
     command = [toy_data.bin, "--path", tmp_path / "checkpoint_last.pt", "--nbest", "3", "--cpu"]
     used = []
     monkeypatch.setattr(BeamEnsemble, "__init__", _noting(BeamEnsemble.__init__, used))
-    for options in ([], ["--print-alignment"]):
-        fast = run_generate(*command, *options).output
-        assert used
-        used.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(generation, "accelerate", lambda generator: generator)
-            plain = run_generate(*command, *options).output
-        assert not used
-        lines = [re.findall(r"^[HPA]-\d+.*$", log, re.MULTILINE) for log in (fast, plain)]
-        assert len(lines[0]) >= 2 * 3 * toy_data.sizes["test"]
-        assert [_rounded(line) for line in lines[0]] == [_rounded(line) for line in lines[1]]
+    fast = run_generate(*command).output
+    assert used
+    used.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(generation, "accelerate", lambda generator: generator)
+        plain = run_generate(*command).output
+    assert not used
+    lines = [re.findall(r"^[HP]-\d+.*$", log, re.MULTILINE) for log in (fast, plain)]
+    assert len(lines[0]) >= 2 * 3 * toy_data.sizes["test"]
+    assert [_rounded(line) for line in lines[0]] == [_rounded(line) for line in lines[1]]
 
 
 def _noting(method, calls):
