@@ -276,7 +276,7 @@ def test_how_a_part_ended_is_in_the_report(report, tmp_path):
     assert written["equal_ftc"]["status"] == "interrupted" and "step_4096" not in written
 
 
-def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report):
+def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report, monkeypatch):
     report.status = dict.fromkeys(("launch", "equal_ftc"), gpu_report.STOPPED)
     report.run("--minutes", "0.4")
     assert 0 < report.seconds["launch"] <= 24
@@ -284,6 +284,8 @@ def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report):
     # the first one had all the time there is
     assert report.parts("--minutes", "0.4") == ["equal_ftc"]
     assert "equal_ftc" not in report.parts("--minutes", "0.4")
+    monkeypatch.setattr(gpu_report, "LEAST", 60.0)
+    assert not report.parts("--minutes", "0.4") and "no time was left" in report.page
 
 
 def test_what_cannot_run_is_rejected_or_says_what_it_needs(report, monkeypatch, capsys):

@@ -1,14 +1,14 @@
 """Nothing outside the laboratory imports it; it works as fairseq's `--user-dir`."""
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.test_structure import FILES, imported
 
 PACKAGE = ROOT / "fairseq_plugins"
 LAB = PACKAGE / "lab"
+NAME = "fairseq_plugins.lab."
 CODE = """
 import argparse, sys
 from fairseq import criterions, models, tasks, utils
@@ -23,32 +23,12 @@ assert not any(place.endswith("fairseq_plugins") for place in path), path
 """
 
 
-def imported(path: Path) -> set:
-    """All modules that a file names: imported, or as a string, as importlib takes them."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            folder = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
-            module = ".".join([*folder, *([node.module] if node.module else [])])
-            names.update(f"{module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value.lstrip("."))
-    return names
-
-
 def test_nothing_outside_imports_it():
-    files = [
-        p
-        for name in ("fairseq_plugins", "scripts", "examples")
-        for p in (ROOT / name).rglob("*.py")
-    ]
-    outside = [path for path in files if LAB not in path.parents]
+    outside = [module for module in FILES if not f"{module}.".startswith(NAME)]
     assert len(outside) > 150
-    for path in outside:
-        found = {name for name in imported(path) if f"{name}.".startswith("fairseq_plugins.lab.")}
-        assert not found, f"{path} imports {found}"
+    for module in outside:
+        inside = {name for name in imported(module) if f"{name}.".startswith(NAME)}
+        assert not inside, f"{module} imports {inside}"
 
 
 def test_it_is_a_user_dir(tmp_path):

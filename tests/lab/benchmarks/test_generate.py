@@ -97,18 +97,6 @@ def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
     assert "text.pt cannot be loaded: " in message
 
 
-@pytest.mark.parametrize(
-    "words, complaint",
-    [
-        (["--contender", "nothing.pt"], "nothing.pt: no such checkpoint"),
-        (["--contender", "transformer", "--batches", "9"], "--batches 9: test has 3"),
-        (["--contender", "transformer", "--beam", "0"], "--beam 0: must be at least 1"),
-    ],
-)
-def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
-    assert complaint in refused("generate", toy_data.bin, "--batch-size", 4, *words)
-
-
 @pytest.mark.parametrize("kind", ["export", "ctranslate2"])
 def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
     checkpoint = tmp_path / "full" / "checkpoint_last.pt"

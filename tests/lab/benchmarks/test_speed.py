@@ -38,14 +38,6 @@ def test_every_ratio_has_a_measurement_that_can_be_asked_for(tmp_path, parts, ju
                 assert row != against and max(row, against) < count
 
 
-def test_every_ratio_of_the_readme_is_a_headline():
-    page = (machine.ROOT / "README.md").read_text(encoding="utf-8")
-    table = page.split("\n## Speed\n")[1].split("\n## ")[0]
-    rows = [line.split(" | ")[0].lstrip("| ") for line in table.splitlines() if line[:2] == "| "]
-    assert rows[0] == "what" and len(rows) > 7
-    assert set(rows[2:]) <= {headline["what"] for headline in prepared.HEADLINES}
-
-
 def figure(ratio, low, high):
     return {"ratio": ratio, "quartiles": [low, high]}
 
@@ -154,15 +146,6 @@ def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, fak
     own = [each for each in prepared.HEADLINES if each["in"] == "serving_1"]
     found = {each.get("against", 0): speed.ratio_of(each, rows) for each in own}
     assert found[0]["ratio"] == 2 and found[2] is found[4] is None
-
-
-def test_data_are_made_up(tmp_path):
-    data = tmp_path / "data"
-    for _ in range(2):  # what is there stays
-        speed._write_data(data)
-    for side in ("de", "en"):
-        assert len((data / f"dict.{side}.txt").read_text().splitlines()) == 9996
-        assert len((data / "text" / f"test.{side}").read_text().splitlines()) == 400
 
 
 # ---- goals

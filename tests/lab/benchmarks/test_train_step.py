@@ -5,16 +5,8 @@ import pytest
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.graphs import recorded_step
 from fairseq_plugins.lab.benchmarks import train_step
-from tests.lab.benchmarks.running import SIZES, measure, refused
+from tests.lab.benchmarks.running import SIZES, measure
 from tests.tape import Tape
-
-
-@pytest.mark.parametrize("part", train_step.PARTS)
-def test_each_part_in_bf16(toy_data, tmp_path, part):
-    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", part, "--batches", 1]
-    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
-    (row,) = measure(tmp_path, *words, "--dtype", "bf16")["rows"]
-    assert row["seconds"][0] > 0
 
 
 def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
@@ -70,26 +62,6 @@ def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_
         return measure(tmp_path, *words, "--order", order)["rows"][1]["flop_ratio"]
 
     assert share_of_operations("random") < share_of_operations("length") <= 1
-
-
-@pytest.mark.parametrize(
-    "words, complaint",
-    [
-        (["--arch", "transformer_ftcc"], "did you mean transformer_ftc"),
-        (["--arch", "transformer --nonsense"], "fairseq-train does not take --nonsense"),
-        (["--arch", "transformer_ftc --time-window 0"], "--time-window 0"),
-        (["--arch", "transformer", "--rounds", "0"], "--rounds 0: must be at least 1"),
-        (["--arch", "transformer", "--batches", "99"], "--batches 99: the training set has"),
-        (["--arch", "transformer", "--dtype", "fp16"], "--dtype fp16 needs a GPU"),
-        (["--arch", "transformer", "--plot", "plot.png"], "must end in .svg"),
-    ],
-)
-def test_mistakes_are_errors_of_one_line(toy_data, words, complaint):
-    assert complaint in refused("train-step", toy_data.bin, *words)
-
-
-def test_a_folder_that_was_not_prepared(tmp_path):
-    assert "has no dict" in refused("train-step", tmp_path, "--arch", "transformer")
 
 
 def test_recorded_steps_are_recorded(toy_data, tmp_path, monkeypatch):

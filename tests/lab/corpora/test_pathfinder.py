@@ -124,22 +124,6 @@ def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
     assert found == 41
 
 
-def test_shrunk_pictures_are_means(tmp_path):
-    assert make_pathfinder.main([str(tmp_path / "p"), "--pictures", "40", "--dashes", "4"]) == 0
-    whole = prepare(tmp_path / "whole", tmp_path / "p")
-    half = prepare(tmp_path / "half", tmp_path / "p", "--shrink", 2)
-    for split in ("train", "valid", "test"):
-        of = [
-            [list(map(int, line.split())) for line in (folder / name).read_text().splitlines()]
-            for folder in (whole, half)
-            for name in [f"text/raw/{split}.source"]
-        ]
-        for large, small in zip(*of, strict=True):
-            levels = np.array(large).reshape(32, 32)
-            corners = [levels[y::2, x::2] for y in (0, 1) for x in (0, 1)]
-            assert np.abs(np.mean(corners, axis=0).ravel() - small).max() <= 0.5
-
-
 def test_the_same_arguments_draw_the_same_pictures(tmp_path):
     for name, seed in (("one", 3), ("same", 3), ("other", 4)):
         pathfinder.write(tmp_path / name, 3, 4, seed)
