@@ -97,15 +97,6 @@ def test_from_text_to_a_translation(text, tmp_path):
     assert pasted.returncode == 0 and pasted.stdout.count(b"\n") == 1
 
 
-def test_the_text_is_small_aligned_and_attributed():
-    for split, size in {"train": 20_000, "valid": 500, "test": 500}.items():
-        for language in ("de", "en"):
-            content = (TEXT / f"{split}.{language}").read_bytes()
-            assert content.count(b"\n") == size and len(content) < 1_000_000
-    page = (TEXT / "README.md").read_text("utf-8")
-    assert "tatoeba.org" in page and "CC BY 2.0 FR" in page and "selection" in page
-
-
 @pytest.mark.parametrize(
     "words, expected",
     [
