@@ -290,20 +290,14 @@ def launched_config(monkeypatch, meeting_point=None, **environment):
     return distributed
 
 
-def test_nodes_of_one_gpu_each_run_together(monkeypatch):
-    gpus(monkeypatch, 1)
-    torchrun = {"RANK": 3, "LOCAL_RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 1}
+@pytest.mark.parametrize("count, local", [(1, 0), (2, 1)])
+def test_a_process_takes_the_gpu_of_its_position_on_its_node(monkeypatch, count, local):
+    gpus(monkeypatch, count)
+    torchrun = {"RANK": 3, "LOCAL_RANK": local, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": count}
     distributed = launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
     assert (distributed.distributed_rank, distributed.distributed_world_size) == (3, 4)
-    assert (distributed.device_id, distributed.distributed_init_method) == (0, "env://")
+    assert (distributed.device_id, distributed.distributed_init_method) == (local, "env://")
     assert (distributed.distributed_backend, distributed.ddp_backend) == ("nccl", "pytorch_ddp")
-
-
-def test_process_takes_the_gpu_of_its_place_on_the_node(monkeypatch):
-    gpus(monkeypatch, 2)
-    torchrun = {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}
-    distributed = launched_config(monkeypatch, **torchrun, MASTER_ADDR="a", MASTER_PORT=1)
-    assert (distributed.distributed_rank, distributed.device_id) == (3, 1)
 
 
 @pytest.mark.parametrize("status", [TERMINATED, 1])
