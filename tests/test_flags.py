@@ -16,6 +16,8 @@ import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import EfficientTransformerModel
 
+LAST = "checkpoint_last.pt"
+
 
 @pytest.fixture(scope="module")
 def words(toy_data, train_args):
@@ -90,31 +92,11 @@ def test_bf16_trains_resumes_and_generates(train, tmp_path, generate):
     assert len(hypotheses(generate(path=tmp_path / "bf16" / "checkpoint_last.pt"))) == 13
 
 
-def test_bf16_and_fp16_exclude_each_other(train, tmp_path):
-    with pytest.raises(ConfigurationError, match="--bf16 and --fp16 cannot be combined"):
-        train(tmp_path, "--bf16", "--fp16")
-
-
-def test_resuming_equals_training_on(train, tmp_path):
-    train(tmp_path / "whole", "--max-update", 9)
-    train(tmp_path / "parts", "--max-update", 4)
-    train(tmp_path / "parts", "--max-update", 9)
-    assert_equal_parameters(
-        load(tmp_path / "parts")["model"], load(tmp_path / "whole")["model"], rtol=0, atol=0
-    )
-
-
 def test_update_freq_adds_up_batches(train, tmp_path, trained):
     output = train(tmp_path, "--max-epoch", 1, "--update-freq", 2)
     batches = len(logged(trained[1], "train_inner", "loss")) // 2
     assert len(logged(output, "train_inner", "loss")) == math.ceil(batches / 2)
     assert sum(logged(output, "train_inner", "bsz")) == 203
-
-
-def test_patience_stops_early(train, tmp_path):
-    output = train(tmp_path, "--patience", 2, "--max-epoch", 9, "--lr", 1e-12)
-    assert "hasn't improved for last 2 runs" in output
-    assert (tmp_path / "checkpoint3.pt").exists() and not (tmp_path / "checkpoint4.pt").exists()
 
 
 def test_keep_best_checkpoints(train, tmp_path):
@@ -197,14 +179,6 @@ def test_reset_flags(train, tmp_path, trained):
         "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler",
     )  # fmt: skip
     assert "begin training epoch 1" in reset and updates(tmp_path / "reset") == 1
-
-
-def test_sentences_that_are_too_long(train, tmp_path):
-    limits = ["--max-source-positions", 6, "--max-target-positions", 6, "--max-update", 2]
-    with pytest.raises(Exception, match="--skip-invalid-size-inputs-valid-test"):
-        train(tmp_path, *limits)
-    output = train(tmp_path, *limits, "--skip-invalid-size-inputs-valid-test")
-    assert "samples have invalid sizes and will be skipped, max_positions=(6, 6)" in output
 
 
 def test_share_all_embeddings(make_toy_data, train_args, run_train, tmp_path):
@@ -310,31 +284,25 @@ def test_shards_divide_the_sentences(generate):
     }
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (["--num-shards", 2, "--shard-id", 2], "--shard-id 2: must be from 0 to 1"),
-        (["--sacrebleu"], "use --scoring sacrebleu"),
-        (["--constraints"], "only fairseq-interactive reads constraints"),
-    ],
-)
-def test_options_without_effect_are_refused(generate, given, message):
+NO_EFFECT = "has no effect in fairseq-interactive"
+REJECTED = [
+    ("train", ["--bf16", "--fp16"], "--bf16 and --fp16 cannot be combined"),
+    ("generate", ["--num-shards", 2, "--shard-id", 2], "--shard-id 2: must be from 0 to 1"),
+    ("generate", ["--sacrebleu"], "use --scoring sacrebleu"),
+    ("generate", ["--constraints"], "only fairseq-interactive reads constraints"),
+    ("interactive", ["--num-shards", 2], "--num-shards 2 only divides the work of"),
+    ("validate", ["--num-shards", 2], "--num-shards 2 only divides the work of"),
+    ("interactive", ["--lm-path", "x"], f"--lm-path {NO_EFFECT}"),
+    ("interactive", ["--results-path", "x"], f"--results-path {NO_EFFECT}"),
+    ("interactive", ["--score-reference"], f"--score-reference {NO_EFFECT}"),
+]
+
+
+@pytest.mark.parametrize("command, given, message", REJECTED)
+def test_options_without_effect_are_rejected(request, words, trained, command, given, message):
+    given = [*words[1:], *given] if command == "train" else ["--path", trained[0] / LAST, *given]
     with pytest.raises(ConfigurationError, match=message):
-        generate(*given)
-
-
-def test_only_generation_is_divided(toy_data, trained, run_interactive, run_validate):
-    words = [toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", "--num-shards", 2]
-    for run in (run_interactive, run_validate):
-        with pytest.raises(ConfigurationError, match="--num-shards 2 only divides the work of"):
-            run(*words)
-
-
-@pytest.mark.parametrize("option", ["--lm-path", "--results-path", "--score-reference"])
-def test_interactive_refuses_options_without_effect(toy_data, trained, run_interactive, option):
-    value = [] if option == "--score-reference" else ["somewhere"]
-    with pytest.raises(ConfigurationError, match=f"{option} has no effect in fairseq-interactive"):
-        run_interactive(toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", option, *value)
+        request.getfixturevalue(f"run_{command}")(words[0], *given)
 
 
 @pytest.fixture(scope="module")
@@ -407,12 +375,6 @@ def test_validate_equals_the_validation_of_the_training(toy_data, trained, run_v
         toy_data.bin, "--path", folder / "checkpoint_last.pt", "--max-tokens", 400
     ).output
     assert logged(output, "valid", "loss") == logged(training, "valid", "loss")[-1:]
-
-
-def test_score(toy_data, run_score):
-    reference = toy_data.raw / "test.tgt"
-    output = run_score("--sys", reference, "--ref", reference).output
-    assert "BLEU4 = 100.00" in output
 
 
 # Hydra
