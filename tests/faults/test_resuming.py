@@ -229,6 +229,7 @@ def test_patience_counts_across_kills(corpus, train_args, tmp_path):
     assert updates(load(tmp_path / "on")) == 2 * end
 
 
+@pytest.mark.slow
 def test_a_new_training_does_not_count_the_time_of_the_one_it_begins_with(
     corpus, train_args, tmp_path
 ):

@@ -234,6 +234,7 @@ def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
     assert "stem:porter|sent:<q>|mean:documents|bs:1000|seed:12345" in output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/cnn_dm_sample")
 def test_lead_baseline_is_near_the_literature():
     """Narayan et al. (2018), CNN: ROUGE-1/2/L of Lead 29.1 / 11.1 / 25.9."""
