@@ -357,7 +357,7 @@ def plan(request: TrainingRequest) -> Plan:
     words += recorded
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU
-    for folder in (PLUGIN, *request.user_dir):  # fairseq itself imports the last one
+    for folder in request.user_dir or [PLUGIN]:  # fairseq itself imports the last one
         words += ["--user-dir", str(folder)]
     words += ["--save-dir", str(save_dir)]
     words = resuming(words, given.restore_file, run)

@@ -86,7 +86,7 @@ def test_a_dry_run_refuses_what_a_training_refuses(toy_data, tmp_path, by_loss):
     words += ["--lr-scheduler", "cosine"]
     todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", *words)
     for work in (train, rehearse):
-        with pytest.raises(ConfigurationError, match="--lr-scheduler cosine"):
+        with pytest.raises(ConfigurationError, match="--lr-period-updates must be set"):
             work(todo, lambda line: None)
 
 
