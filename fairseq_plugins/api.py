@@ -50,7 +50,7 @@ class Translator:
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
         options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of the
-            search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `search.options`.
+            search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `options.search`.
 
     Attributes:
         engine: runs the model.
@@ -253,7 +253,7 @@ class Summarizer:
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
         options: options of `search.choose_engine.open_engine`, and of the search, such as nbest=1
-            (see `search.options`).
+            (see `options.search`).
 
     Attributes:
         engine: runs the model.

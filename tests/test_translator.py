@@ -24,8 +24,8 @@ from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.search import LARGEST_PENALTY
 from fairseq_plugins.search import checkpoints
-from fairseq_plugins.search.options import LARGEST_PENALTY
 from tests.conftest import OPTIMIZATION, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()

@@ -23,8 +23,8 @@ from fairseq_plugins.files import (
     written_whole,
 )
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, at_least
+from fairseq_plugins.options.search import LARGEST_PENALTY
 from fairseq_plugins.options.user_dirs import add_user_dir
-from fairseq_plugins.search.options import LARGEST_PENALTY
 from fairseq_plugins.system.progress import on_a_terminal, progress_bar
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 

@@ -23,7 +23,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
-from fairseq_plugins.search.options import check as check_values
+from fairseq_plugins.options.search import check as check_values
 
 # options of fairseq-generate that fairseq-interactive has but does not read
 ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")

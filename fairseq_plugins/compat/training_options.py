@@ -18,8 +18,8 @@ from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.files import json_object
-from fairseq_plugins.search.options import check as check_values
-from fairseq_plugins.search.options import check_names
+from fairseq_plugins.options.search import check as check_values
+from fairseq_plugins.options.search import check_names
 
 LOSSES = ("loss", "nll_loss", "ppl")
 

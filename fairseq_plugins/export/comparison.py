@@ -10,11 +10,11 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.engine import ClassEngine
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.folder import Export
-from fairseq_plugins.search.options import Options
 
 from .architecture import limits
 

@@ -19,10 +19,10 @@ from fairseq_plugins.export.comparison import prepared_pairs
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import DECODER, ENCODER, Export
-from fairseq_plugins.search.options import Options
 from fairseq_plugins.search.torch_backend.copied import find_copied
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.search.torch_backend.unknown import NUMBERS, to_known

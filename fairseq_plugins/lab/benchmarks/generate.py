@@ -32,9 +32,9 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.options.arguments import add_flag, add_number
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.folder import Export
-from fairseq_plugins.search.options import Options
 from fairseq_plugins.system import cpu
 
 from . import contenders, harness, plots

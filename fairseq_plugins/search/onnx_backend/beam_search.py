@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairseq_plugins.search.options import Options
+from fairseq_plugins.options.search import Options
 
 from .folder import ATTENTION, GATE, UNKNOWN, Export
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.engine import Done, Input, OneProcess, refuse_pickling
-from fairseq_plugins.search.options import Options
 from fairseq_plugins.search.text import Output, number_unknown, with_characters
 
 from .beam_search import Hypothesis, Source, search

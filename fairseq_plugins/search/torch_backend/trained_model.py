@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
+from fairseq_plugins.options.search import FAIRSEQ_NAMES, Options
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
 from fairseq_plugins.search.engine import (
@@ -29,7 +30,6 @@ from fairseq_plugins.search.engine import (
     Place,
     refuse_pickling,
 )
-from fairseq_plugins.search.options import FAIRSEQ_NAMES, Options
 from fairseq_plugins.search.text import Lock, Output
 from fairseq_plugins.tasks.summarization import SummarizationTask
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis, Source, _Batch, search
-from fairseq_plugins.search.options import Options
 
 LIMIT = 12
 
