@@ -11,7 +11,7 @@ from fairseq_plugins.layers.feed_forwards.low_dimensional import inner_dim
 from fairseq_plugins.train import planning, recipes
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.sweep import describe_model
-from tests.lab.reproduction.conftest import FTC_PAPER, cells, commands_here
+from tests.lab.reproduction.conftest import cells, commands_here
 from tests.labelled import prepare
 
 CLASSIFICATION = [
@@ -232,16 +232,3 @@ def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys, mon
         score, deviation = cells(table, row)[1].split()[:2]
         assert 0 <= float(score) <= 100 and deviation.startswith("[")
     assert cells(table, "add")[1] == "-"
-
-
-def test_rows_are_what_the_tables_name():
-    assert len({row.name for row in FTC_PAPER.rows}) == 13
-    for row in FTC_PAPER.rows:
-        model, shape, pooling = row.labels
-        blocks, layers = map(int, shape.split("x"))
-        if blocks > 1:
-            assert f"--encoder-blocks {','.join([str(layers)] * blocks)}" in row.options
-        assert ("--feature-window 4" in row.options) == (pooling == "4")
-        assert ("linear" in row.options) == ("linear" in pooling)
-        kind = {"Transformer": "", "Feature": "_fc", "Time": "_tc", "Feature+Time": "_ftc"}
-        assert row.recipe == "transformer" + kind[model]
