@@ -5,8 +5,7 @@
     python -m fairseq_plugins summary-page documents.txt test.target found.json > page.md
 
 The page is Markdown: each document with its reference (from the same line of the second file), its
-first sentence, and the summary. A model that copies has the copied subwords in bold; an exported
-one does not tell them.
+first sentence, and the summary. Subwords that the model copied are in bold.
 """
 
 import json
