@@ -10,7 +10,7 @@ usage() {
     cat <<'EOT'
 Usage: bash examples/quickstart.sh [options] [-- more options for fairseq-train]
 
-Translates five sentences with a model in the box, installs torch and fairseq, trains a small
+Translates five sentences with a bundled model, installs torch and fairseq, trains a small
 transformer_ftc from German to English, and prints BLEU, sample translations and how to translate a
 sentence of your own. Without --data the text is 20,000 sentence pairs of Tatoeba in
 examples/quickstart, and no network is used after the installation. About five minutes on one core.
@@ -21,7 +21,7 @@ Rerun to resume: finished steps are kept.
   --arch ARCH        transformer_ftc (default), fastformer_encoder, mscffn_transformer, fairseq's
                      transformer, ... all at the same small size
   --max-update N     length of training (default: 1200, with --data 2500)
-  --vocab-size N     SentencePiece pieces (default: 2500, with --data 4000)
+  --vocab-size N     SentencePiece subwords (default: 2500, with --data 4000)
   --seed N           seed of training (default: 1)
   --threads N        processor threads (default: all)
   --out DIR          where to work (default: runs/quickstart in the checkout)
