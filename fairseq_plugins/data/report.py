@@ -24,7 +24,7 @@ def write(folder: Path, lines: Iterable[str]) -> None:
 def show(folder: Path) -> None:
     """Print the report of a prepared folder."""
     print((folder / NAME).read_text(encoding="utf-8"))
-    print(f"{folder} is ready for training; this report is {folder / NAME}")
+    print(printable(f"{folder} is ready for training; this report is {folder / NAME}"))
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -87,7 +87,7 @@ def run_train_step(args: argparse.Namespace) -> Report:
     for words in args.arch:
         try:
             model, trainer = build(words, args, device)
-            # the same sentences for all, but recorded steps need them as rows
+            # the same sentences for all, but captured steps need them packed
             own = trainer if args.part == "model" else None
             batches = load_batches(model, args.max_tokens, args.batches, device, args.order, own)
             sizes.append([size(batch) for batch in batches])
@@ -138,9 +138,9 @@ def build(
 
 def size(batch: dict[str, Any]) -> tuple[int, int]:
     """How many real target tokens and target positions a batch has."""
-    rows = batch.get("rows")
-    if rows is not None:
-        return rows.tokens, rows.shape.target
+    packed = batch.get("packed")
+    if packed is not None:
+        return packed.tokens, packed.shape.target
     return batch["ntokens"], batch["target"].numel()
 
 
@@ -194,9 +194,9 @@ def load_batches(
     iterator = iterator.next_epoch_itr(shuffle=True)
     batches = list(itertools.islice(iterator, count or None))
     if device.type == "cuda":
-        batches = [utils.move_to_cuda(batch) for batch in batches]  # not the rows
+        batches = [utils.move_to_cuda(batch) for batch in batches]  # not what is packed
         for batch in batches if step is not None else ():
-            batch["rows"] = batch["rows"].pin_memory()
+            batch["packed"] = batch["packed"].pin_memory()
     if len(batches) < count:
         raise ConfigurationError(
             f"--batches {count}: the training set has {len(batches)} of --max-tokens {max_tokens}"
@@ -390,7 +390,7 @@ def updates(args: argparse.Namespace, device: torch.device) -> Measures:
         shapes, losses, seconds = set(), [], []
         for batch in batches:
             source = batch["net_input"]["src_tokens"].shape
-            shapes.add(batch["rows"].shape if "rows" in batch else (source, size(batch)[1]))
+            shapes.add(batch["packed"].shape if "packed" in batch else (source, size(batch)[1]))
             begin = time.perf_counter()
             losses.append(float(trainer.train_step([batch], raise_oom=True)["loss"]))
             seconds.append(time.perf_counter() - begin)
