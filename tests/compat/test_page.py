@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from fairseq_plugins.compat.unpickling import BUILDERS
 from tests.conftest import ROOT, USER_DIR, run_cli
 
 PAGE = (ROOT / "fairseq_plugins" / "compat" / "README.md").read_text(encoding="utf-8")
@@ -26,3 +27,9 @@ def test_the_links_of_the_page_lead_somewhere():
     folder = ROOT / "fairseq_plugins" / "compat"
     for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
         assert (folder / link).exists()
+
+
+def test_the_page_lists_the_names_that_a_checkpoint_may_call():
+    table = PAGE.split("| name in the file |")[1].split("\n\n")[0]
+    *called, _types = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    assert sorted(re.findall(r"`([^`]+)`", " ".join(called))) == sorted(BUILDERS)
