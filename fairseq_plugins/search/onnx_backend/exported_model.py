@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.data.prepared_folder import RECORD, Prepared, subword_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
@@ -55,8 +55,10 @@ class ExportedModel:
                 f"--beam {options.beam}: this model's vocabulary allows up to "
                 f"{export.most_candidates // 2}"
             )
+        export.check_listed(RECORD)
         languages = export.source_lang, export.target_lang
         self.processor: Any = Prepared(folder).processor(*languages)
+        export.check_listed(type(self.processor.subwords).file_name)
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
         self.max_source, self.max_output = export.max_source, export.max_output
         self.min_len = options.min_len
@@ -120,6 +122,11 @@ class ExportedModel:
         lacking: list[str] = []
         if max(tokens, default=0) >= len(words):
             _, lacking = self._numbers(source.pieces)
+        if max(tokens, default=0) >= len(words) + len(lacking):
+            raise self.export.mismatch(
+                f"token {max(tokens)} was written, and dict.{self.export.target_lang}.txt has "
+                f"{len(words)}"
+            )
         pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
         return with_characters(pieces, tokens, len(words), lacking, source.prefix)
 
@@ -144,6 +151,8 @@ class ExportedClassifier(Folder):
 
     def __init__(self, folder: Path, threads: int = 1) -> None:
         super().__init__(folder)
+        self.check_listed(ENCODER, DICTIONARY, RECORD)
+        self.check_listed(*(path.name for path in subword_models(self.folder)))
         self.name, self.labels = str(folder), self.config[LABELS]
         self.start: int | None = self.config["start"]
         self.max_positions: int = self.config["max_positions"]

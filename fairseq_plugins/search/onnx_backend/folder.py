@@ -15,13 +15,10 @@ from fairseq_plugins.text.subwords import SPECIAL
 
 FORMAT = 1
 CONFIG = "config.json"
-# types of entries in `CONFIG`
-OF_ALL = {"length_multiple": int, "max_source": int, "pair_bytes": int, "files": dict}
-OF_TEXT = {
-    "max_output": int, "most_candidates": int, "summarizes": bool,
-    "source_lang": str, "target_lang": str,
-}  # fmt: skip
-OF_CLASSES = {"max_positions": int, "labels": list}
+# numbers in `CONFIG` with the least and the largest allowed value
+NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31), "pair_bytes": (0, 1 << 16)}
+OF_TEXT = {"max_output": (1, 1 << 31), "most_candidates": (2, 1 << 31)}
+OF_CLASSES = {"max_positions": (1, 1 << 31)}
 LANGUAGES = ("source_lang", "target_lang")
 LABELS = "labels"  # in `CONFIG`, of classifiers only
 ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
@@ -31,6 +28,35 @@ PROBABILITIES = "probabilities"  # the output of a classifier's graph, B x class
 # outputs of the decoder's graph: the attention that copies, and w . [s; x] + b of `CopyAttention`
 ATTENTION, GATE = "copying", "copy_gate"
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
+
+
+def _wrong(config: dict[str, Any]) -> Iterator[str]:
+    """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
+    classifies = LABELS in config
+    for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
+        value = config.get(key)
+        if type(value) is not int or not least <= value <= most:
+            yield key
+    if classifies:
+        labels, start = config[LABELS], config.get("start")
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            yield LABELS
+        if start is not None and type(start) is not int:
+            yield "start"
+    else:
+        yield from (key for key in LANGUAGES if not _is_name(config.get(key)))
+        if type(config.get("summarizes")) is not bool:
+            yield "summarizes"
+    files = config.get("files")
+    if not isinstance(files, dict) or not files:
+        yield "files"
+    elif not all(_is_name(name) and isinstance(files[name], str) for name in files):
+        yield "files"
+
+
+def _is_name(value: Any) -> bool:
+    """Whether this can be (part of) the name of a file in the folder."""
+    return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
 
 
 def is_export(path: Path) -> bool:
@@ -132,22 +158,44 @@ class Folder:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Report an error of onnxruntime while a graph runs, such as a lack of memory."""
+        """Report an error of onnxruntime while a graph runs: the files do not belong together."""
         try:
             yield
         except Exception as error:  # onnxruntime's errors have no common class
             if not type(error).__module__.startswith("onnxruntime."):
                 raise
-            reason = str(error).splitlines()[0]
-            raise ConfigurationError(f"--model {self.folder}: a graph fails: {reason}") from None
+            raise self.mismatch(str(error).splitlines()[0]) from None
+
+    def mismatch(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"--model {self.folder}: its graphs and dictionaries do not match ({reason}): export "
+            "the model again"
+        )
+
+    def check_listed(self, *names: str) -> None:
+        """Raise a ConfigurationError unless `CONFIG` has the digests of these files."""
+        for name in names:
+            if name not in self.config["files"]:
+                raise ConfigurationError(
+                    f"--model {self.folder}: {CONFIG} has no digest of {name}: export the model "
+                    "again"
+                )
 
     def _check_files(self) -> None:
         for name, expected in self.config["files"].items():
             path = self.folder / name
-            if not path.is_file() or digest(path) != expected:
+            if path.is_symlink():
                 raise ConfigurationError(
-                    f"--model {self.folder}: {name} is missing or damaged (its SHA-256 is not the "
-                    f"one in {CONFIG}): copy or export it again"
+                    f"--model {self.folder}: {name} is a link: put the file itself there"
+                )
+            if not path.is_file():
+                raise ConfigurationError(
+                    f"--model {self.folder}: {name} is missing: copy or export it again"
+                )
+            if digest(path) != expected:
+                raise ConfigurationError(
+                    f"--model {self.folder}: {name} is damaged (its SHA-256 is not the one in "
+                    f"{CONFIG}): copy or export it again"
                 )
 
     def _read_config(self) -> dict[str, Any]:
@@ -175,8 +223,7 @@ class Folder:
             if not self.classifies:
                 other = "is a classifier: use the command classify"
             raise ConfigurationError(f"--model {self.folder} {other}")
-        kinds = {**OF_ALL, **(OF_CLASSES if self.classifies else OF_TEXT)}
-        wrong = ", ".join(name for name in kinds if type(config.get(name)) is not kinds[name])
+        wrong = ", ".join(_wrong(config))
         if wrong:
             raise ConfigurationError(
                 f"--model {self.folder}: {CONFIG} has no valid {wrong}: export the model again"
@@ -200,6 +247,7 @@ class Export(Folder):
         self.source_lang: str = self.config["source_lang"]
         self.target_lang: str = self.config["target_lang"]
         source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
+        self.check_listed(ENCODER, DECODER, source, target)
         self.source = Dictionary(self.folder / source)
         files = self.config["files"]
         joined = files[source] == files[target]
@@ -212,6 +260,13 @@ class Export(Folder):
         self.pad, self.eos = PADDING, END
         self.memory_names = [output.name for output in self.encoder.get_outputs()]
         inputs = self.decoder.get_inputs()
+        if not self.memory_names or not {"ancestors", *self.memory_names} <= {
+            i.name for i in inputs
+        }:
+            raise ConfigurationError(
+                f"--model {self.folder}: its encoder and decoder do not match: export the "
+                "model again"
+            )
         caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]

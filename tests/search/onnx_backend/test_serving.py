@@ -340,10 +340,25 @@ def damage_and_sign(folder):
     sign(folder)
 
 
+def two_encoders(folder):
+    shutil.copy(folder / "encoder.onnx", folder / "decoder.onnx")
+    sign(folder)
+
+
 def damage_dictionary(folder):
     for path in folder.glob("dict.*.txt"):
         path.write_text("word\n")
     sign(folder)
+
+
+def without_digests(folder, *names):
+    files = json.loads((folder / "config.json").read_text())["files"]
+    change_config(folder, files={name: files[name] for name in files.keys() - set(names)})
+
+
+def link(folder, name):
+    (folder / name).rename(folder / "elsewhere")
+    (folder / name).symlink_to(folder / "elsewhere")
 
 
 def change_record(folder, **values):
@@ -373,10 +388,13 @@ def change_config(folder, **values):
             lambda folder: change_config(folder, format=99),
             "by another version .format 99, not 1.: make it anew",
         ),
-        (lambda folder: (folder / "encoder.onnx").unlink(), "encoder.onnx is missing or damaged"),
-        (damage_graph, "decoder.onnx is missing or damaged"),
+        (lambda folder: (folder / "encoder.onnx").unlink(), "onnx is missing: copy or export"),
+        (damage_graph, "decoder.onnx is damaged"),
         (damage_and_sign, "decoder.onnx cannot be loaded"),
+        (lambda folder: change_config(folder, files=[]), "config.json has no valid files"),
+        (lambda folder: change_config(folder, max_source=None), "has no valid max_source"),
         (lambda folder: (folder / "model.bin").touch(), "this folder is for CTranslate2"),
+        (two_encoders, "do not match"),
         (damage_dictionary, "'word' is not a token and its count"),
         (lambda folder: (folder / "config.json").write_text("[" * 99999), "cannot be read"),
         (lambda folder: (folder / "config.json").write_text('["format"]'), "cannot be read"),
@@ -385,14 +403,21 @@ def change_config(folder, **values):
                 lambda folder, name=name, value=value: change_config(folder, **{name: value}),
                 f"config.json has no valid {name}",
             )
-            for name, value in (
-                ("max_source", None),
-                ("max_source", True),
-                ("max_output", 2.5),
-                ("files", []),
-                ("source_lang", 5),
-            )
+            for name, values in {
+                "max_source": [0, -1, True, 2.5, 1 << 40],
+                "max_output": [0],
+                "files": [{}],
+                "most_candidates": [1],
+                "length_multiple": [0, 1 << 20],
+                "target_lang": ["../x"],
+                "source_lang": ["a\0", 5],
+            }.items()
+            for value in values
         ],
+        (lambda folder: change_config(folder, files={"../x": "0"}), "has no valid files"),
+        (lambda folder: change_config(folder, files={"encoder.onnx": 0}), "has no valid files"),
+        (lambda folder: without_digests(folder, "decoder.onnx"), "no digest of decoder.onnx"),
+        (lambda folder: link(folder, "encoder.onnx"), "encoder.onnx is a link"),
         (
             lambda folder: change_config(folder, format="\x1b[2J\nerror: pay"),
             r"format \\x1b\[2J\\nerror: pay, not",
@@ -409,8 +434,19 @@ def test_bad_folders_are_told_in_one_line(tmp_path, exported, damage, told):
     assert str(folder) in str(error.value)
 
 
+def test_a_dictionary_of_another_graph_is_told_in_one_line(tmp_path, exported):
+    folder = tmp_path / "export"
+    shutil.copytree(exported.folder, folder)
+    for path in folder.glob("dict.*.txt"):
+        path.write_text("word 1\n")
+    sign(folder)
+    with pytest.raises(ConfigurationError, match="do not match .* was written, and dict") as error:
+        Translator(folder).translate(["a b c"])
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
+
+
 def test_an_error_of_a_running_graph_is_told_in_one_line(exported):
-    with pytest.raises(ConfigurationError, match="a graph fails: ") as error:
+    with pytest.raises(ConfigurationError, match="graphs and dictionaries do not match") as error:
         with exported.running():
             exported.encoder.run(None, {"tokens": np.zeros((1, 2), np.float32)})
     assert "\n" not in str(error.value) and str(exported.folder) in str(error.value)
@@ -419,6 +455,8 @@ def test_an_error_of_a_running_graph_is_told_in_one_line(exported):
 @pytest.mark.parametrize(
     "damage, told",
     [
+        (lambda folder: without_digests(folder, "bpe.codes"), "no digest of bpe.codes"),
+        (lambda folder: without_digests(folder, "preparation.json"), "no digest of preparation"),
         (lambda folder: put(folder, "preparation.json", b"[" * 99999), "cannot be used"),
         (lambda folder: put(folder, "preparation.json", b"[]"), "cannot be used"),
         (lambda folder: put(folder, "bpe.codes", b"\x1b[2J"), "bpe.codes is damaged"),
