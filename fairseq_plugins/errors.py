@@ -153,6 +153,8 @@ def show_errors_in_one_line() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         line = one_line(error, os.path.basename(sys.argv[0]))
+        if issubclass(kind, BrokenPipeError):
+            return  # the reader of the output is gone, such as head
         if issubclass(kind, KeyboardInterrupt):
             print("stopped", file=sys.stderr)
         elif line is not None:

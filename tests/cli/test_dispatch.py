@@ -201,3 +201,11 @@ def test_an_interrupt_of_the_first_imports_is_a_line(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    command = [sys.executable, "-m", "fairseq_plugins", "-h"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == 1
