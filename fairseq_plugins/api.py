@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from fairseq_plugins.data.prepared_folder import load_cut
 from fairseq_plugins.errors import ConfigurationError, check_number
 from fairseq_plugins.options.user_dirs import UserDirs
 from fairseq_plugins.search.batches import fill_batches
@@ -26,7 +27,7 @@ from fairseq_plugins.search.text import (
 )
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.processing import MORE, LengthLimit
-from fairseq_plugins.text.units import Cut, load_cut
+from fairseq_plugins.text.units import Cut
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
 FULL_STOPS = ("\u3002", "\uff01", "\uff1f")  # full stops of Chinese and Japanese

@@ -11,7 +11,7 @@ import pytest
 
 from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.train import recipes, settings
+from fairseq_plugins.options import fairseq_parser, recipes
 from tests.conftest import ROOT
 
 PAGES = [
@@ -106,7 +106,7 @@ def test_recipes_settings_and_options_of_the_pages_are_known():
             given[recipe, criterion] += extra
     assert len(given) > 5
     for (recipe, _), extra in given.items():
-        settings.parse(["DATA", *recipes.arguments([recipe]), *extra])
+        fairseq_parser.parse(["DATA", *recipes.arguments([recipe]), *extra])
 
 
 def code(text):

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 from fairseq_plugins.cli import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
+from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
 from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
-from fairseq_plugins.train import recipes
 
 if TYPE_CHECKING:
     from fairseq_plugins.evaluate.evaluate import Opened

@@ -25,6 +25,7 @@ from typing import Any
 from fairseq_plugins.cli import needs_fairseq, split
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
+from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import (
     add_count,
     add_flag,
@@ -35,7 +36,7 @@ from fairseq_plugins.options.arguments import (
 )
 from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
-from fairseq_plugins.train import precision, recipes
+from fairseq_plugins.train import precision
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

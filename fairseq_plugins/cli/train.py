@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq, run, split
-from fairseq_plugins.errors import flag
+from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import Parser, add_count, add_flag, add_number, add_path
 from fairseq_plugins.options.user_dirs import add_user_dir
-from fairseq_plugins.train import precision, recipes
+from fairseq_plugins.train import precision
 from fairseq_plugins.train.log import tell
 from fairseq_plugins.train.request import TrainingRequest
 from fairseq_plugins.train.supervise import supervise
@@ -76,18 +76,6 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
     recipe = recipes.find(args.pop("recipe"))
     files = [recipes.find(name, recipes.folders(recipe)) for name in args.pop("settings")]
     return TrainingRequest(recipe=recipe, settings=files, words=extra, **args)
-
-
-def words_of(request: TrainingRequest) -> list[str]:
-    """The command line of a request, for `read_request`."""
-    options = request._asdict()
-    words = [str(options.pop("recipe")), str(options.pop("data"))]
-    more = options.pop("words")
-    for name, value in options.items():
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            if each is not None and each is not False:
-                words += [flag(name)] if each is True else [flag(name), str(each)]
-    return [*words, "--", *more]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -9,7 +9,8 @@ from typing import Any, Union
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_json
 from fairseq_plugins.text.processing import LengthLimit, Processing, Processor
-from fairseq_plugins.text.subwords import KINDS
+from fairseq_plugins.text.subwords import KINDS, SentencePiece
+from fairseq_plugins.text.units import TASK, Cut, find_cut
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
 MOST_RATIO = 1000  # of a corpus that can be trained on
@@ -154,6 +155,33 @@ def subword_model(folder: Path, name: str) -> Path:
         raise ConfigurationError(f"{path} is missing: copy it from the prepared folder")
     check_intact(folder, path)
     return path
+
+
+def load_cut(folder: Path) -> tuple[Cut, int | None]:
+    """How a prepared folder converts raw texts to tokens.
+
+    Returns:
+        the function, and the number of tokens kept per text; None for all.
+
+    Raises:
+        ConfigurationError: the folder was not prepared for classification, lacks its subword model,
+            or holds images or pairs of texts.
+    """
+    settings = stored_settings(folder)
+    if settings.get("task") != TASK:
+        raise ConfigurationError(
+            f"{folder} was not made by prepare-classification, so {RECORD} does not say how to "
+            "split text: give the folder with --data"
+        )
+    if settings["units"] == "pixels":
+        raise ConfigurationError(f"{folder} was made from images: it takes no raw text")
+    if settings.get("pairs"):
+        raise ConfigurationError(f"{folder} was made from pairs of texts, but a line has only one")
+    if settings["units"] == "subwords":
+        subword_model(folder, SentencePiece.file_name)
+    cut = find_cut(settings["units"], folder)
+    positions = settings["max_positions"]
+    return cut, None if positions is None else positions - 1
 
 
 @functools.lru_cache(maxsize=16)

@@ -15,6 +15,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.evaluate import averages
+from fairseq_plugins.options import fairseq_parser, recipes
 from fairseq_plugins.search.choose_engine import open_engine
 from fairseq_plugins.search.engine import Engine
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
@@ -23,7 +24,6 @@ from fairseq_plugins.search.torch_backend.trained_model import (
     only_for_checkpoints,
     search_options,
 )
-from fairseq_plugins.train import recipes, settings
 
 OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
@@ -181,7 +181,7 @@ def parse_generation(words: Sequence[str]) -> argparse.Namespace:
             the training determines.
     """
     place = ["DATA", "--path", "RUN"]
-    given = settings.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    given = fairseq_parser.parse_as("fairseq-generate", generation_parser, [*place, *words])
     check_range("--beam", given.beam, 1)
     given.limited = any(word in LENGTHS for word in apart(words))
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})

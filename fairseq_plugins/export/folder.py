@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import fairseq_plugins
-from fairseq_plugins.data.prepared_folder import RECORD, Prepared, subword_models
+from fairseq_plugins.data.prepared_folder import RECORD, Prepared, load_cut, subword_models
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import (
     FULL,
@@ -28,7 +28,6 @@ from fairseq_plugins.files import (
 from fairseq_plugins.search.onnx_backend import folder as served
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.text.subwords import KINDS
-from fairseq_plugins.text.units import load_cut
 from fairseq_plugins.version import __version__
 
 from . import architecture

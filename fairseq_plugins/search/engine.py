@@ -73,7 +73,7 @@ class ClassEngine(Protocol):
 
     Attributes:
         name: the model's name, for messages.
-        folder: has what raw text needs, see `text.units.load_cut`.
+        folder: has what raw text needs, see `data.prepared_folder.load_cut`.
         labels: the classes, in the order of their probabilities.
         start: the number of the token that every text begins with; None for none.
         max_source: the most tokens of a text, without this one and the end symbol.

@@ -69,6 +69,7 @@ class SummarizationTask(TranslationTask):
     """Summarizes documents; logs ROUGE during validation with --eval-rouge."""
 
     cfg: SummarizationConfig
+    summarizes = True  # what the search writes for it has the limits of summaries
 
     def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq_plugins.data.prepared_folder import RECORD, stored_settings, subword_model
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
@@ -34,30 +32,3 @@ def find_cut(units: str, folder: Path) -> Cut:
         ]
     # words equal to fairseq's special symbols are unknown
     return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text).split()]
-
-
-def load_cut(folder: Path) -> tuple[Cut, int | None]:
-    """How a prepared folder converts raw texts to tokens.
-
-    Returns:
-        the function, and the number of tokens kept per text; None for all.
-
-    Raises:
-        ConfigurationError: the folder was not prepared for classification, lacks its subword model,
-            or holds images or pairs of texts.
-    """
-    settings = stored_settings(folder)
-    if settings.get("task") != TASK:
-        raise ConfigurationError(
-            f"{folder} was not made by prepare-classification, so {RECORD} does not say how to "
-            "split text: give the folder with --data"
-        )
-    if settings["units"] == "pixels":
-        raise ConfigurationError(f"{folder} was made from images: it takes no raw text")
-    if settings.get("pairs"):
-        raise ConfigurationError(f"{folder} was made from pairs of texts, but a line has only one")
-    if settings["units"] == "subwords":
-        subword_model(folder, SentencePiece.file_name)
-    cut = find_cut(settings["units"], folder)
-    positions = settings["max_positions"]
-    return cut, None if positions is None else positions - 1

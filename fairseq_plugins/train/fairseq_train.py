@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest import mock
 
-from fairseq_plugins.cli import needs_fairseq
+import fairseq_plugins
+from fairseq_plugins.options.user_dirs import import_user_dirs
 from fairseq_plugins.train.log import logged_to
 from fairseq_plugins.train.supervise import end_with_the_parent
 
@@ -73,7 +74,8 @@ def main() -> None:
     user_dirs = [Path(after) for word, after in zip(words, words[1:]) if word == "--user-dir"]
 
     def work() -> None:
-        needs_fairseq("train", user_dirs)
+        fairseq_plugins.register("train")
+        import_user_dirs(user_dirs)
         ranks = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))
         if run(words[dry_run:], say, dry_run, *ranks):
             os._exit(ENOUGH)

@@ -19,9 +19,10 @@ from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries, stored_settings
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.files import check_can_hold
+from fairseq_plugins.options import fairseq_parser, recipes
 from fairseq_plugins.tasks import bleu_of_valid
 from fairseq_plugins.text.units import TASK
-from fairseq_plugins.train import batch_size, precision, recipes, settings
+from fairseq_plugins.train import batch_size, precision, settings
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.request import PLUGIN, Plan, TrainingRequest
 from fairseq_plugins.train.run_folder import PRECISION, RECORDED, SHARING, Run
@@ -235,12 +236,12 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
     try:
-        given = settings.parse(words, [name for name in in_files if in_files[name] is False])
+        given = fairseq_parser.parse(words, [name for name in in_files if in_files[name] is False])
     except ConfigurationError as error:
         unknown = re.search(r"does not take (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
-        settings.parse([str(request.data), *from_files])  # raises for mistakes in files
+        fairseq_parser.parse([str(request.data), *from_files])  # raises for mistakes in files
         name = unknown[1][2:].replace("-", "_")
         raise ConfigurationError(
             f"{unknown[1]}, from the recipe or a --settings file, does not apply to the new "

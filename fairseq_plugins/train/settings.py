@@ -3,15 +3,10 @@
 import argparse
 import hashlib
 import json
-import re
-import sys
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from fairseq import options
 from fairseq.dataclass.configs import (
     CheckpointConfig,
     CommonConfig,
@@ -20,9 +15,7 @@ from fairseq.dataclass.configs import (
 )
 
 from fairseq_plugins.data.prepared_folder import dictionaries
-from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
-from fairseq_plugins.options.arguments import find_misspelt
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.run_folder import END, PER_UPDATE, TOKENS
 
@@ -43,60 +36,6 @@ FREE -= {"memory_efficient_fp16", "memory_efficient_bf16", "quantization_config_
 FREE -= {"model_parallel_size"}
 # fairseq compares the best value with the next one even if the metric changed
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
-_parsing = threading.Lock()  # sys.argv is patched; `reproduce` uses threads
-
-
-def parse(words: Sequence[str], off: Collection[str] = ()) -> argparse.Namespace:
-    """The options as fairseq-train parses them, with the architecture's defaults filled in.
-
-    Args:
-        words: the command line.
-        off: names of options that files set to false, which only removes a flag.
-
-    Raises:
-        ConfigurationError: the architecture is missing, fairseq does not know an option or a value,
-            or one of `off` takes a value (one line).
-    """
-    if not any(word.split("=")[0] in ("--arch", "-a") for word in words):
-        raise ConfigurationError(
-            "no model: set model._name in the recipe (such as transformer_ftc), or give --arch"
-        )
-    return parse_as("fairseq-train", options.get_training_parser, words, off)
-
-
-def parse_as(
-    command: str,
-    make_parser: Callable[[], argparse.ArgumentParser],
-    words: Sequence[str],
-    off: Collection[str] = (),
-) -> argparse.Namespace:
-    """The options as a command of fairseq parses them.
-
-    Raises:
-        ConfigurationError: fairseq does not know an option or a value (one line).
-    """
-
-    def refuse(message: str) -> None:
-        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
-        unknown = message.removeprefix("unrecognized arguments: ")
-        if unknown == message:
-            raise ConfigurationError(f"{command} does not take this: {message}")
-        _, question = find_misspelt(unknown.split(), parser)
-        raise ConfigurationError(
-            f"{command} does not take {unknown}" + (f": {question}" if question else "")
-        )
-
-    with _parsing, mock.patch.object(sys, "argv", [command]):  # fairseq's parsers look there too
-        parser = make_parser()
-    with mock.patch.object(parser, "error", refuse):
-        given = options.parse_args_and_arch(parser, list(words))
-    for action in parser._actions:
-        if action.dest in off and action.nargs != 0:
-            raise ConfigurationError(
-                f"{flag(action.dest)} is false in the recipe or a --settings file (YAML also reads "
-                "no and off as false), but takes a value: write 0, 'no' in quotes, or null for none"
-            )
-    return given
 
 
 def fingerprint(data: Path) -> str:

@@ -24,15 +24,15 @@ import torch
 from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_plugins.cli import train
 from fairseq_plugins.data import lengths
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import test_set_of
 from fairseq_plugins.evaluate.request import parse_generation
 from fairseq_plugins.files import read_json, write_json
+from fairseq_plugins.options import recipes
 from fairseq_plugins.system import cpu
-from fairseq_plugins.train import planning, recipes, settings
+from fairseq_plugins.train import planning, settings
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.jobs import Jobs, failure_in
 from fairseq_plugins.train.operations import count_operations
@@ -320,7 +320,7 @@ class Sweep:
 
         plan.save_dir.mkdir(parents=True, exist_ok=True)
         log = plan.save_dir / "command.log"
-        status = jobs.run(self.command(["train", *train.words_of(plan.request)]), log, on_line)
+        status = jobs.run(self.command(["train", *words_of(plan.request)]), log, on_line)
         if status != 0:
             raise ConfigurationError(failure_in(log, status))
         return left
@@ -460,6 +460,18 @@ class Sweep:
     def write_results(self) -> None:
         with self.writing:
             write_json(self.out / "results.json", self.results())
+
+
+def words_of(request: TrainingRequest) -> list[str]:
+    """The command line of a request, for `train`."""
+    options = request._asdict()
+    words = [str(options.pop("recipe")), str(options.pop("data"))]
+    more = options.pop("words")
+    for name, value in options.items():
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            if each is not None and each is not False:
+                words += [flag(name)] if each is True else [flag(name), str(each)]
+    return [*words, "--", *more]
 
 
 def name_of(row: Row, seed: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.files import written_whole
-from fairseq_plugins.plotting import figure
+from fairseq_plugins.system.plotting import figure
 
 Row = dict[str, Any]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.train import recipes
+from fairseq_plugins.options import recipes
 
 
 class Row(NamedTuple):

@@ -23,7 +23,7 @@ from fairseq_plugins.cli import (
 )
 from fairseq_plugins.distill.distillation import DistillationRequest
 from fairseq_plugins.evaluate import request
-from fairseq_plugins.train import recipes
+from fairseq_plugins.options import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {

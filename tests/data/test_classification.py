@@ -8,8 +8,8 @@ import pytest
 from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_plugins.cli import prepare_classification
+from fairseq_plugins.data.prepared_folder import load_cut
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text.units import load_cut
 from tests.labelled import SIZES, prepare
 
 

@@ -54,7 +54,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    from fairseq_plugins.train.settings import parse_as
+    from fairseq_plugins.options.fairseq_parser import parse_as
 
     try:
         own, shared = shlex.split(words), shlex.split(common)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.plotting import COLOURS, MARKERS, check, figure
+from fairseq_plugins.system.plotting import COLOURS, MARKERS, check, figure
 
 __all__ = ["COLOURS", "MARKERS", "Curve", "bars", "check", "curves", "figure", "legend", "line"]
 

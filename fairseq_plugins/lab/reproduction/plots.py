@@ -16,7 +16,7 @@ from fairseq_plugins.lab.reproduction.figures import (
     scores,
 )
 from fairseq_plugins.lab.reproduction.intervals import Sample, half_interval
-from fairseq_plugins.plotting import MARKERS, figure
+from fairseq_plugins.system.plotting import MARKERS, figure
 
 
 class Curve(NamedTuple):

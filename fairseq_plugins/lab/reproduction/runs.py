@@ -13,7 +13,7 @@ from fairseq_plugins.lab.benchmarks import machine
 from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction import report
 from fairseq_plugins.lab.reproduction.tables import BASELINE
-from fairseq_plugins.train import recipes
+from fairseq_plugins.options import recipes
 from fairseq_plugins.train.jobs import failure_in
 from fairseq_plugins.train.sweep import Sweep, SweepRequest
 

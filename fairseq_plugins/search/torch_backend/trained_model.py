@@ -31,7 +31,6 @@ from fairseq_plugins.search.engine import (
     refuse_pickling,
 )
 from fairseq_plugins.search.text import Lock, Output
-from fairseq_plugins.tasks.summarization import SummarizationTask
 
 from .copied import find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
@@ -143,7 +142,7 @@ class TrainedModel:
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.min_len: int = generation.min_len
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
-        self.summarizes = isinstance(self.task, SummarizationTask)
+        self.summarizes = getattr(self.task, "summarizes", False)
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
         self.copies = loaded[0] in self._copiers
         self._searching = Lock()  # fairseq's generator has one limit at a time

@@ -6,10 +6,10 @@ import tarfile
 import numpy as np
 import pytest
 
+from fairseq_plugins.data.prepared_folder import load_cut
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import prepare_images
 from fairseq_plugins.lab.corpora.cifar10 import CLASSES
-from fairseq_plugins.text.units import load_cut
 
 
 def write_archive(path, **files):

@@ -7,6 +7,7 @@ import random
 import pytest
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_plugins.data.prepared_folder import load_cut
 from fairseq_plugins.data.readers import Example
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import (
@@ -16,7 +17,6 @@ from fairseq_plugins.lab.commands import (
     prepare_retrieval,
 )
 from fairseq_plugins.lab.corpora import sampled
-from fairseq_plugins.text.units import load_cut
 
 
 def run(command, *words):

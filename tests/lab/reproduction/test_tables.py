@@ -8,7 +8,8 @@ from fairseq_plugins.lab.reproduction import report
 from fairseq_plugins.lab.reproduction.agreement import CLAIMS
 from fairseq_plugins.lab.reproduction.tables import FILES, RECIPES, table_of
 from fairseq_plugins.layers.feed_forwards.low_dimensional import inner_dim
-from fairseq_plugins.train import planning, recipes
+from fairseq_plugins.options import recipes
+from fairseq_plugins.train import planning
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.sweep import describe_model
 from tests.lab.reproduction.conftest import cells, commands_here

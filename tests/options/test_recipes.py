@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
-from fairseq_plugins.train import recipes, settings
+from fairseq_plugins.options import fairseq_parser, recipes
 from tests.conftest import ROOT
 
 CLASSIFICATION = ["amazon", "byte_text", "image", "imdb", "listops", "mind_topics", "pathfinder"]
@@ -47,13 +47,13 @@ def task_of(name):
 
 
 def parsed(name, *words):
-    args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)]), *words])
+    args = fairseq_parser.parse(["DATA", *recipes.arguments([recipes.find(name)]), *words])
     return json.loads(json.dumps(vars(args), default=str))
 
 
 @pytest.fixture(scope="module")
 def defaults():
-    return json.loads(json.dumps(vars(settings.parse(["DATA", "--arch", "transformer"]))))
+    return json.loads(json.dumps(vars(fairseq_parser.parse(["DATA", "--arch", "transformer"]))))
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -100,7 +100,9 @@ def composed(name, data):
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_hydra_reads_the_same_from_a_recipe(name):
-    args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)]), "--save-dir", "saved"])
+    args = fairseq_parser.parse(
+        ["DATA", *recipes.arguments([recipes.find(name)]), "--save-dir", "saved"]
+    )
     expected = OmegaConf.to_container(
         convert_namespace_to_omegaconf(args), resolve=True, enum_to_str=True
     )
@@ -138,7 +140,7 @@ def test_the_recipes_of_classification_say_what_their_papers_do():
     found = {}
     for name in CLASSIFICATION:
         assert f"`{name}`" in page
-        args = settings.parse(["DATA", *recipes.arguments([recipes.find(name)])])
+        args = fairseq_parser.parse(["DATA", *recipes.arguments([recipes.find(name)])])
         assert (args.task, args.criterion) == ("classification", "sentence_prediction")
         assert args.best_checkpoint_metric == "accuracy" and args.maximize_best_checkpoint_metric
         found[name] = (args.arch, args.max_positions, args.batch_size, args.lr, args.lr_scheduler)
@@ -161,7 +163,7 @@ def test_the_reduced_setting_fits_every_classifier(name):
     files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
     for mixer in TOKEN_MIXERS:
         words = ["--encoder-token-mixer", mixer, "--encoder-ffn", "mscffn"]
-        args = settings.parse(["DATA", *recipes.arguments(files), *words])
+        args = fairseq_parser.parse(["DATA", *recipes.arguments(files), *words])
         task = SimpleNamespace(source_dictionary=Dictionary(), max_positions=lambda: 256)
         model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
         assert (len(model.encoder.layers), args.encoder_embed_dim) == (2, 64)
@@ -174,7 +176,7 @@ def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
         if task_of(name) == task:
             folder = recipes.find(name).parent
             files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
-            args = settings.parse(["DATA", *recipes.arguments(files)])
+            args = fairseq_parser.parse(["DATA", *recipes.arguments(files)])
             assert args.encoder_embed_dim == 128 and args.max_update == 1500
             assert not args.max_epoch  # with few sentences it would end before the updates
             assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
@@ -207,7 +209,7 @@ def test_an_option_that_is_on_by_default():
     for value in (True, False):
         words = recipes.words({"arch": "transformer", "task": "translation", "lr": [1.0]})
         words += recipes.words({"left_pad_source": value})
-        assert settings.parse(["DATA", *words]).left_pad_source is value
+        assert fairseq_parser.parse(["DATA", *words]).left_pad_source is value
 
 
 def test_later_settings_win_and_false_removes_a_flag(tmp_path):
@@ -251,11 +253,13 @@ def test_options_by_name_whatever_they_are_called(tmp_path):
         *("--arch", "transformer_ftc", "--source-lang", "en"),
         *("--adam-betas", "(0.9, 0.98)", "--lr", "2", "--optimizer", "adam"),
     ]
-    read = settings.parse(["DATA", *found])
+    read = fairseq_parser.parse(["DATA", *found])
     assert (read.arch, read.source_lang, read.batch_size) == ("transformer_ftc", "en", None)
     (tmp_path / "c.args").write_text("DATA --lr 1")
     with pytest.raises(ConfigurationError, match="fairseq-train does not take DATA"):
-        settings.parse(["data", "--arch", "transformer", *recipes.arguments([tmp_path / "c.args"])])
+        fairseq_parser.parse(
+            ["data", "--arch", "transformer", *recipes.arguments([tmp_path / "c.args"])]
+        )
 
 
 def nested(collection):
@@ -349,7 +353,7 @@ def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatc
 
 def test_a_recipe_without_a_model_is_told_so():
     with pytest.raises(ConfigurationError, match="no model: set model._name in the recipe"):
-        settings.parse(["DATA", "--lr", "1"])
+        fairseq_parser.parse(["DATA", "--lr", "1"])
 
 
 def test_a_name_that_no_recipe_has():
