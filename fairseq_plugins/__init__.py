@@ -31,6 +31,7 @@ PATCHES = (
     "tasks.facts_for_compat",
     "tasks.bleu_of_valid",
     "train.kernel_choice",
+    "train.warm_start",
     "graphs.recorded_step",
 )
 

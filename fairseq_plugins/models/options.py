@@ -96,6 +96,27 @@ class EfficientTransformerOptions(CopyOptions):
         "does not support, otherwise fast",
     )
     cuda_graphs: bool = option(False, CUDA_GRAPHS_HELP)
+    init_from: Optional[str] = option(  # noqa: UP045
+        None,
+        "checkpoint or folder of a training, whose parameters start this one where name and shape "
+        "fit; embeddings and the output projection symbol by symbol. Default: none",
+    )
+    init_only: Optional[str] = option(  # noqa: UP045
+        None,
+        "load only these parameters or modules of --init-from, with * as in a shell, separated by "
+        "commas, such as encoder.layers.0,decoder. Default: all",
+    )
+    init_skip: Optional[str] = option(  # noqa: UP045
+        None, "do not load these parameters or modules of --init-from. Default: none"
+    )
+    init_data: Optional[str] = option(  # noqa: UP045
+        None,
+        "data that --init-from was trained on, for its dictionaries. Default: the folder named in "
+        "the checkpoint",
+    )
+    freeze: Optional[str] = option(  # noqa: UP045
+        None, "do not train these parameters or modules, written as for --init-only. Default: none"
+    )
 
 
 def fill_defaults(args: Any) -> None:
