@@ -176,6 +176,7 @@ def test_every_option_of_the_plugin_is_tried_here():
     # these change no number of a first forward, and have a test of their own below
     others = {"switch-balance"}
     others |= {"cuda-graphs"}  # test_recorded_step.py
+    others |= {"init-from", "init-only", "init-skip", "init-data", "freeze"}  # test_warm_start.py
     # these need one dictionary: test_copying.py
     others |= {"copy-attention", "copy-next"}
     assert options - {option for _, option, _ in OPTIONS} <= others
