@@ -79,7 +79,7 @@ def freeze(model: torch.nn.Module, patterns: str | None) -> None:
 
 
 @torch.no_grad()
-def load_what_fits(model: torch.nn.Module, task: Any, options: Any, words: dict[str, str]) -> None:
+def load_what_fits(model: Any, task: Any, options: Any, words: dict[str, str]) -> None:
     """Load the parameters of a checkpoint that the model has by name and shape; log which.
 
     Embeddings and the output projection are loaded row by row, each for the same symbol; rows of
