@@ -99,6 +99,19 @@ def check_failures(work: Any) -> None:
         raise ConfigurationError(f"failed: {failed}")
 
 
+def write_report(results: dict[str, Any], folder: Path, conclusions: Sequence[str] = ()) -> None:
+    """Write and print the table, and draw the plot."""
+    from fairseq_plugins.train import sweep_report
+
+    written = [folder / "results.json", sweep_report.write_table(results, folder, conclusions)]
+    print("\n" + sweep_report.table(results, conclusions))
+    try:
+        written.append(sweep_report.plot(results, folder))
+    except ImportError:
+        print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
+    print("written: " + " ".join(map(str, written)))
+
+
 def submit(args: argparse.Namespace, argv: Sequence[str], rows: Sequence[Any]) -> None:
     """Submit a job for each row.
 
@@ -154,23 +167,16 @@ def main(argv: Sequence[str]) -> int:
         submit(args, argv, table.choose_rows(args.rows))
         return 0
     needs_fairseq("sweep", args.user_dir)
-    from fairseq_plugins.train import sweep, sweep_report
+    from fairseq_plugins.train import sweep
     from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
         work = sweep.Sweep(request_of(args, table), tell)
-        if not args.report_only:
-            work.finish_all()
-        if not work.time_is_up.is_set():
+        if args.report_only:
             work.compare()
+        else:
+            work.finish_all()
         work.write_results()
-    results = read_json(args.out / "results.json")
-    written = [args.out / "results.json", sweep_report.write_table(results, args.out)]
-    print("\n" + sweep_report.table(results))
-    try:
-        written.append(sweep_report.plot(results, args.out))
-    except ImportError:
-        print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
-    print("written: " + " ".join(map(str, written)))
+    write_report(read_json(args.out / "results.json"), args.out)
     check_failures(work)
     return 0

@@ -55,6 +55,7 @@ def run(
     try:
         with reported_to(progress), mock.patch.object(sys, "argv", ["fairseq-train", *words]):
             train.cli_main()
+        progress.ended()
     except Measured:
         enough = True
     finally:

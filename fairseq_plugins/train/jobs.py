@@ -1,21 +1,19 @@
 """Run several programs at a time, each with a log; they end when their parent ends."""
 
-import copy
 import os
 import platform
-import re
 import shlex
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_plugins.errors import killed_by
+from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import open_to_append
-from fairseq_plugins.train.log import Log
 from fairseq_plugins.train.supervise import QUIET, end, end_with_the_parent
+
+SECONDS_BETWEEN_LINES = 20.0
 
 
 class Jobs:
@@ -25,96 +23,66 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._running: dict[subprocess.Popen[str], str] = {}  # with names for messages
+        self._running: dict[subprocess.Popen[bytes], str] = {}  # with names for messages
         self._guard = threading.Lock()
-        self._stopping = threading.Event()
-        self._gpus: Sequence[int] = ()  # numbers in this process; empty: all
+        self._stopping = False
 
-    def on(self, gpus: Sequence[int]) -> "Jobs":
-        """The same jobs, with programs that see only these GPUs.
-
-        Args:
-            gpus: their numbers in this process, which may itself see only some of the machine's
-                GPUs; if empty, programs see what this process sees.
-        """
-        jobs = copy.copy(self)
-        jobs._gpus = gpus
-        return jobs
-
-    def run(self, command: Sequence[str], log: Path, on_line: Callable[[str], None]) -> int:
-        """Run a program; returns its exit status.
+    def run(
+        self,
+        command: Sequence[str],
+        log: Path,
+        say: Callable[[str], None],
+        gpus: Sequence[int] = (),
+    ) -> None:
+        """Run a program until it ends.
 
         Args:
             command: the program and its arguments.
             log: where its output is appended, after a line with the time and the command.
-            on_line: called with each line of the output.
+            say: called now and then with the last line of the log.
+            gpus: the GPUs that the program sees, by their numbers in this process; empty: all.
 
         Raises:
+            ConfigurationError: the program failed.
             KeyboardInterrupt: `stop` was called.
         """
-        started = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}"
-        with (
-            open_to_append(log) as opened,
-            Log(os.dup(opened.fileno()), str(log), sys.stderr) as file,
-        ):
-            file.write(f"\n# {started}\n# {shlex.join(command)}\n".encode())
+        with open_to_append(log) as file:
+            started = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {platform.node()}"
+            file.write(f"\n# {started}\n# {shlex.join(command)}\n")
+            file.flush()
+            before = log.stat().st_size
             with self._guard:
-                if self._stopping.is_set():
+                if self._stopping:
                     raise KeyboardInterrupt
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
+                    stdout=file,
                     stderr=subprocess.STDOUT,
-                    encoding="utf-8",
-                    errors="replace",
-                    env=self._environment(),
+                    env=_environment(gpus),
                     preexec_fn=end_with_the_parent,
                     start_new_session=True,
                 )
                 self._running[process] = name = f"{log}: its program"
-            output = process.stdout
-            assert output is not None
-
-            def read(on_line: Callable[[str], None]) -> None:
-                for line in output:
-                    if file.closed:  # children of a killed program still write
-                        return
-                    file.write(line.encode())
-                    on_line(line)
-
-            rest = threading.Thread(target=read, args=(lambda line: None,), daemon=True)
-            try:
-                read(on_line)
-                process.wait()
-            except BaseException:
-                rest.start()  # log what it writes while it ends
-                raise
-            finally:
-                end(process, name)
-                del self._running[process]
-                if rest.ident is not None:
-                    rest.join(1)  # in case another process holds the pipe
-                if not rest.is_alive():
-                    output.close()
-            if self._stopping.is_set():
-                raise KeyboardInterrupt
-        return process.returncode
-
-    def _environment(self) -> dict[str, str]:
-        found = {**QUIET, **os.environ, "PYTHONIOENCODING": "utf-8"}
-        if self._gpus:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            names = visible.split(",") if visible else None
-            found["CUDA_VISIBLE_DEVICES"] = ",".join(
-                names[gpu] if names else str(gpu) for gpu in self._gpus
-            )
-        return found
+        try:
+            while process.poll() is None:
+                try:
+                    process.wait(SECONDS_BETWEEN_LINES)
+                except subprocess.TimeoutExpired:
+                    for line in _lines(log, before)[-1:]:
+                        say(line)
+        finally:
+            end(process, name)
+            del self._running[process]
+        if self._stopping:
+            raise KeyboardInterrupt
+        if process.returncode:
+            raise ConfigurationError(_reason(_lines(log, before), process.returncode))
 
     def stop(self) -> None:
         """End all programs, which may save their state first; start no more."""
         with self._guard:
-            self._stopping.set()
+            self._stopping = True
             running = dict(self._running)
         for process in running:
             process.terminate()
@@ -122,20 +90,27 @@ class Jobs:
             end(process, name)
 
 
-def failure_in(log: Path, status: int) -> str:
-    """Why the last run in a log failed, by its exit status and the error in the log (if any)."""
+def _environment(gpus: Sequence[int]) -> dict[str, str]:
+    environment = {**QUIET, **os.environ, "PYTHONIOENCODING": "utf-8"}
+    if gpus:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else None
+        chosen = (names[gpu] if names else str(gpu) for gpu in gpus)
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+    return environment
+
+
+def _lines(log: Path, start: int) -> list[str]:
+    """The lines with text of a log from a byte on, at most of its last 64 KiB."""
+    with open(log, "rb") as file:
+        file.seek(max(start, log.stat().st_size - 2**16))
+        text = file.read().decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _reason(lines: Sequence[str], status: int) -> str:
+    """Why a program failed: the signal, the error that this package reports, or the last line."""
     if status < 0:
         return f"it was {killed_by(-status)}"
-    lines: list[str] = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("# "):
-            lines.clear()
-        else:
-            lines.append(line)
-    errors = [
-        line
-        for line in lines
-        if re.match(r"error: |([A-Za-z_]+\.)*[A-Za-z_]*(Error|Exception)\b", line)
-    ]
-    told = [line.strip() for line in lines if line.strip() and not re.search(r"Warning\b", line)]
-    return re.sub("^error: ", "", errors[-1]) if errors else " / ".join(told[-3:])
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return [f"exit status {status}", *lines[-1:], *errors[-1:]][-1]

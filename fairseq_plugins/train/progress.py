@@ -4,6 +4,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fairseq.logging.progress_bar import format_stat
@@ -11,6 +12,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.progress import Reports
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.train import history
 
 SKIPPED = (
     "a batch did not fit into the GPU's memory, and fairseq skipped it: stop training and give "
@@ -26,6 +28,8 @@ CAPTURED = 143  # updates with --cuda-graphs: most of them have a shape that was
 class Progress(Reports, logging.Handler):
     """Reports the update, the loss and the estimated time left; as a handler, also warnings.
 
+    The master also keeps the numbers in the folder of the run (`history`).
+
     Args:
         say: called with each line of the report.
         master: whether this process reports for all that train together; the others only warn.
@@ -36,11 +40,13 @@ class Progress(Reports, logging.Handler):
         self.say, self.master = say, master
         self.updates, self.goal, self.until = 0, "", float("inf")
         self.first: tuple[float, int] | None = None
+        self.resumed, self.before = 0, -1  # updates: of the checkpoint, and of the last report
 
     def emit(self, record: logging.LogRecord) -> None:
         self.say(record.getMessage())
 
     def built(self, trainer: Trainer) -> None:
+        self.trainer, self.folder = trainer, Path(trainer.cfg.checkpoint.save_dir)
         end = trainer.cfg.optimization
         self.updates = end.max_update
         self.goal = f"/{self.updates:,}" if self.updates else ""
@@ -51,6 +57,7 @@ class Progress(Reports, logging.Handler):
             self.say(f"parameters: {count:,}")
 
     def loaded(self, path: str, update: int) -> None:
+        self.resumed = update
         if update:
             self.until = float("inf")  # it is not known how much time was used
         if self.master:
@@ -61,17 +68,34 @@ class Progress(Reports, logging.Handler):
         now = time.monotonic()
         if self.first is None:
             self.first = now, update
+            self._keep(resumed=self.resumed)
+        # no time if a validation or the end of an epoch came since the last report
+        epochs = {(number - 1) // max(1, per_epoch) for number in (self.before, update)}
+        alone = self.before >= 0 and len(epochs) == 1
+        seconds = stats["wpb"] / stats["wps"] if alone and stats.get("wps") else None
+        self._keep(update=update, per_epoch=per_epoch, seconds=seconds)
+        self.before = update
         if self.master:
             loss, left = _loss(stats), self._left(now, update)
             self.say(f"update {update:,}{self.goal}  train {loss}{left}")
 
     def validated(self, update: int, subset: str, stats: Mapping[str, Any]) -> None:
+        self.before = -1
+        self._keep(update=update, subset=subset, stats=history.numbers(stats))
         if self.master:
             found = (f"  {name} {format_stat(stats[name])}" for name in SCORES if name in stats)
             self.say(f"update {update:,}{self.goal}  {subset} {_loss(stats)}{''.join(found)}")
 
     def skipped(self) -> None:
         self.say(SKIPPED)
+
+    def ended(self) -> None:
+        """The training is over."""
+        self._keep(update=self.trainer.get_num_updates())
+
+    def _keep(self, **report: Any) -> None:
+        if self.master:
+            history.add(self.folder, **report)
 
     def _left(self, now: float, update: int) -> str:
         assert self.first is not None
@@ -119,6 +143,9 @@ class Rehearsal(Progress):
         enough = len(times) > 1 and times[-1][0] - times[0][0] > SECONDS
         if self.master and (enough or len(self.times) >= self.most):
             raise Measured
+
+    def _keep(self, **report: Any) -> None:
+        """A dry run keeps nothing."""
 
     def skipped(self) -> None:
         super().skipped()

@@ -2,21 +2,20 @@
 
 The output folder holds table.md, results.json, and one folder runs/ROW-seedN per run with its
 checkpoints, logs and result.json. A run that begins with other data has that training in its folder
-"first". Trainings and tests are the commands `train` and `evaluate`.
+"first". Trainings and tests are the commands `train` and `evaluate`. A run is done if the digest in
+its result.json is that of its settings.
 """
 
-import contextlib
+import hashlib
 import json
 import queue
-import re
 import shlex
-import statistics
 import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,17 +31,17 @@ from fairseq_plugins.evaluate.request import parse_generation
 from fairseq_plugins.files import read_json, write_json
 from fairseq_plugins.options import recipes
 from fairseq_plugins.system import cpu
-from fairseq_plugins.train import planning, settings
+from fairseq_plugins.train import history, planning, settings, sweep_report
 from fairseq_plugins.train.first_data import FIRST_DATA
-from fairseq_plugins.train.jobs import Jobs, failure_in
+from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.train.operations import count_operations
 from fairseq_plugins.train.request import Plan, TrainingRequest
-from fairseq_plugins.train.run_folder import Run
+from fairseq_plugins.train.run_folder import RECORDED, SHARING, Run
 from fairseq_plugins.train.sweep_table import Row, Table
-from fairseq_plugins.train.training_log import log_of
 
-SECONDS_BETWEEN_LINES = 20.0
-WARM_UP = 100  # updates after each start that are not timed
+COMMAND = sys.executable, "-m", "fairseq_plugins"
+RESULT = "result.json"  # of each run, in its folder
+NOT_COMPARED = SHARING, RECORDED  # settings that do not change what is learned
 FIRST = "first"  # folder of a run that holds its training on other data
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 # options that a user may not give, besides those of the rows: the runs set or read them
@@ -92,7 +91,9 @@ class Sweep:
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: list[dict[str, str]] = []
         self.time_is_up = threading.Event()
-        self.end = time.monotonic() + 60 * (request.minutes or 0)
+        self.places: queue.SimpleQueue[int] = queue.SimpleQueue()  # of the runs side by side
+        for place in range(request.parallel):
+            self.places.put(place)
         self.average = self.table.average if request.average is None else request.average
         self.cpu = request.cpu or not torch.cuda.is_available()
         self.todo = self.table.choose_runs(request.rows, request.seeds)
@@ -111,6 +112,7 @@ class Sweep:
         self.check_out()
         self.plans: dict[str, list[Plan]] = {}  # two for a row that begins with other data
         self.models: dict[str, dict[str, Any]] = {}
+        self.digests: dict[str, str] = {}
         for number, row in enumerate(rows, 1):
             say(f"checking row {number}/{len(rows)}: {row.name}")
             try:
@@ -122,6 +124,7 @@ class Sweep:
                     for plan in plans:
                         Run(plan.save_dir).check_same(plan.settings)
                     self.plans[name_of(row, seed)] = plans
+                    self.digests[name_of(row, seed)] = self.digest(plans)
                 self.models[row.name] = describe_model(plans[-1].given)
             except ConfigurationError as error:
                 words = row.last_options or "no options"
@@ -214,59 +217,51 @@ class Sweep:
     # ---- runs
 
     def finish_all(self) -> None:
-        """Train and test all runs, until the time limit. Failed runs are in `failures`."""
-        free: queue.SimpleQueue[int] = queue.SimpleQueue()  # places of the runs side by side
-        for place in range(self.request.parallel):
-            free.put(place)
+        """Train and test all runs, then compare them, until the time limit.
 
-        def work(number: int, row: Row, seed: int) -> None:
-            if self.time_is_up.is_set():
-                return
-            label, place = f"[{number}/{len(self.todo)}] {row.name} seed {seed}: ", free.get()
-            try:
-                jobs = self.jobs.on(self.gpus(place))
-                self.finish(row, seed, jobs, lambda text: self.say(label + text.strip()))
-            except Exception as error:  # such as a GPU's memory: the other runs go on
-                expected = isinstance(error, (ConfigurationError, OSError))
-                message = f"{error}" if expected else f"{type(error).__name__}: {error}"
-                self.failures.append({"run": name_of(row, seed), "message": message})
-                self.say(f"{label}FAILED: {message}")
-            except KeyboardInterrupt:
-                if not self.time_is_up.is_set():
-                    raise
-                return
-            finally:
-                free.put(place)
-            self.write_results()
-
-        with self.time_limit(), ThreadPoolExecutor(self.request.parallel) as pool:
-            jobs = [pool.submit(work, number, *run) for number, run in enumerate(self.todo, 1)]
-            try:
-                for job in wait(jobs, return_when=FIRST_EXCEPTION)[0]:
-                    job.result()
-            except BaseException:
-                self.jobs.stop()
-                for job in jobs:
-                    job.cancel()
-                raise
-
-    @contextlib.contextmanager
-    def time_limit(self) -> Iterator[None]:
-        """End the programs that run in this block when the minutes of the request are over."""
-
-        def stop() -> None:
-            self.time_is_up.set()
-            self.say("the time is up: stopping, which may take half a minute")
-            self.jobs.stop()
-
-        timer = threading.Timer(max(0.0, self.end - time.monotonic()), stop)
+        Failed runs are in `failures`.
+        """
+        timer = threading.Timer(60 * (self.request.minutes or 0), self.end_in_time)
         timer.daemon = True
         if self.request.minutes:
             timer.start()
         try:
-            yield
+            with ThreadPoolExecutor(self.request.parallel) as pool:
+                jobs = [pool.submit(self.work, *each) for each in enumerate(self.todo, 1)]
+                try:
+                    for job in jobs:
+                        job.result()
+                except BaseException:
+                    self.jobs.stop()
+                    for job in jobs:
+                        job.cancel()
+                    raise
+            self.compare()
+        except KeyboardInterrupt:
+            if not self.time_is_up.is_set():
+                raise
         finally:
             timer.cancel()
+
+    def end_in_time(self) -> None:
+        self.time_is_up.set()
+        self.say("the time is up: stopping, which may take half a minute")
+        self.jobs.stop()
+
+    def work(self, number: int, run: tuple[Row, int]) -> None:
+        """Train and test one run, beside others; what fails does not end them."""
+        name, place = name_of(*run), self.places.get()
+        label = f"[{number}/{len(self.todo)}] {run[0].name} seed {run[1]}: "
+        try:
+            self.finish(*run, self.gpus(place), lambda text: self.say(label + text))
+        except Exception as error:  # such as a GPU's memory: the other runs go on
+            expected = isinstance(error, (ConfigurationError, OSError))
+            message = f"{error}" if expected else f"{type(error).__name__}: {error}"
+            self.failures.append({"run": name, "message": message})
+            self.say(f"{label}FAILED: {message}")
+        finally:
+            self.places.put(place)
+        self.write_results()
 
     def gpus(self, place: int) -> list[int]:
         """The GPUs of one of the runs side by side; empty if there is nothing to choose from.
@@ -276,57 +271,70 @@ class Sweep:
         count, each = 0 if self.cpu else torch.cuda.device_count(), self.request.processes or 1
         return [(place * each + number) % count for number in range(each)] if count > 1 else []
 
-    def finish(self, row: Row, seed: int, jobs: Jobs, say: Callable[[str], None]) -> None:
-        """Train and test one run with `jobs`; finished steps are skipped.
+    def finish(self, row: Row, seed: int, gpus: Sequence[int], say: Callable[[str], None]) -> None:
+        """Train and test one run, unless it is done with the same settings.
 
         Raises:
             ConfigurationError: training or testing failed.
         """
         *beginnings, plan = self.plans[name_of(row, seed)]
-        record_file = plan.save_dir / "result.json"
-        before = read_json(record_file) or {}
-        for first in beginnings:
-            if not any(plan.save_dir.glob("checkpoint*.pt")):  # which do not read the beginning
-                self.train(first, jobs, say)
-        trained = self.train(plan, jobs, say) or "training" not in before
-        record: dict[str, Any] = {"row": row.name, "seed": seed}
-        record["options"] = self.options
-        record["training"] = self.describe_training(row, plan) if trained else before["training"]
-        record["scoring"] = self.test(plan, jobs, say)
-        write_json(record_file, record)
-        for title, score in record["scoring"]["scores"].items():
+        if self.is_done(row, seed):
+            say("kept")
+            return
+        trained = any(plan.save_dir.glob("checkpoint*.pt"))
+        for each in [plan] if trained else [*beginnings, plan]:
+            each.save_dir.mkdir(parents=True, exist_ok=True)
+            log = each.save_dir / "command.log"
+            say(f"training; its log is {log}")
+            self.jobs.run([*COMMAND, "train", *words_of(each.request)], log, say, gpus)
+        found, _ = self.evaluate(plan, say, gpus)
+        names, scores = found["checkpoints"], found["scores"]
+        if len(names) < self.average:
+            say(f"{len(names)} checkpoints were saved of the {self.average} to average")
+        tested = f"the average of the last {len(names)} checkpoints"
+        best = names == ["checkpoint_best.pt"]
+        metrics = self.table.metrics or [(name, name) for name in scores]
+        # text without spaces between words has no tokenised BLEU
+        shown = {title: scores.get(name) or scores["BLEU"] for name, title in metrics}
+        record = {
+            "row": row.name,
+            "seed": seed,
+            "options": self.options,
+            "digest": self.digests[plan.save_dir.name],
+            "training": self.describe_training(row, plan),
+            "scoring": {
+                "scores": shown,
+                "checkpoint": "the best checkpoint on valid" if best else tested,
+                "generate": list(self.request.generate),
+            },
+        }
+        write_json(plan.save_dir / RESULT, record)
+        for title, score in shown.items():
             say(f"{title} {score['score']:.2f} {score['signature']}")
 
-    def command(self, words: Iterable[Any]) -> list[str]:
-        return [sys.executable, "-m", "fairseq_plugins", *map(str, words)]
+    def is_done(self, row: Row, seed: int) -> bool:
+        """Whether a run was trained and tested with these settings."""
+        name = name_of(row, seed)
+        stored = read_json(self.out / "runs" / name / RESULT) or {}
+        return bool(stored.get("digest") == self.digests[name])
 
-    def train(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> bool:
-        """Run the command `train`; returns whether anything was left to train.
-
-        Raises:
-            ConfigurationError: the training failed.
-        """
-        said, left = -float("inf"), not Run(plan.save_dir).reached(plan.end)
-
-        def on_line(line: str) -> None:
-            nonlocal said
-            now = time.monotonic()
-            if re.match("  update .*  train ", line):
-                if now - said < SECONDS_BETWEEN_LINES:
-                    return
-                said = now
-            if not line.startswith("error: "):
-                say(line)
-
-        plan.save_dir.mkdir(parents=True, exist_ok=True)
-        log = plan.save_dir / "command.log"
-        status = jobs.run(self.command(["train", *words_of(plan.request)]), log, on_line)
-        if status != 0:
-            raise ConfigurationError(failure_in(log, status))
-        return left
+    def digest(self, plans: Sequence[Plan]) -> str:
+        """A checksum of all that the result of a run depends on."""
+        settled = [
+            {name: value for name, value in plan.settings.items() if name not in NOT_COMPARED}
+            for plan in plans
+        ]
+        generation = recipes.arguments([recipes.find(n, self.beside) for n in self.table.generate])
+        what = [settled, [plan.end for plan in plans], self.average, generation]
+        what += [list(self.request.generate), self.data["held_out"], self.table.metrics]
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def evaluate(
-        self, plan: Plan, jobs: Jobs, say: Callable[[str], None], more: Sequence[Any] = ()
+        self,
+        plan: Plan,
+        say: Callable[[str], None],
+        gpus: Sequence[int] = (),
+        more: Sequence[Any] = (),
     ) -> tuple[dict[str, Any], Path]:
         """Run the command `evaluate`; returns its results, and the folder that has them.
 
@@ -344,50 +352,22 @@ class Sweep:
         words += ["--cpu"] if self.cpu else []
         words += ["--threads", self.request.threads] if self.cpu and self.request.threads else []
         words += ["--", *self.request.generate] if self.request.generate else []
-        log = plan.save_dir / "test.log"
-        status = jobs.run(self.command(words), log, lambda line: None)
-        if status != 0:
-            raise ConfigurationError(failure_in(log, status))
+        self.jobs.run([*COMMAND, *map(str, words)], plan.save_dir / "test.log", say, gpus)
         written = plan.save_dir.glob("evaluation/*/scores.json")
         newest = max(written, key=lambda path: path.stat().st_mtime_ns)
         return read_json(newest), newest.parent
 
-    def test(self, plan: Plan, jobs: Jobs, say: Callable[[str], None]) -> dict[str, Any]:
-        """The scores of a trained run, and what was scored."""
-        found, _ = self.evaluate(plan, jobs, say)
-        names, scores = found["checkpoints"], found["scores"]
-        if len(names) < self.average:
-            say(f"{len(names)} checkpoints were saved of the {self.average} to average")
-        tested = f"the average of the last {len(names)} checkpoints"
-        if names == ["checkpoint_best.pt"]:
-            tested = "the best checkpoint on valid"
-        metrics = self.table.metrics or [(name, name) for name in scores]
-        return {
-            # text without spaces between words has no tokenised BLEU
-            "scores": {title: scores.get(name) or scores["BLEU"] for name, title in metrics},
-            "checkpoint": tested,
-            "generate": list(self.request.generate),
-        }
-
     def describe_training(self, row: Row, plan: Plan) -> dict[str, Any]:
         """What the table and the plots need of a training."""
-        log = log_of(plan.save_dir, WARM_UP)
-        step = statistics.median(log.step_seconds) if log.step_seconds else None
-        first: dict[str, Any] = {}
-        if (plan.save_dir / FIRST / "train.log").is_file():  # who needs room may delete it
-            begun = log_of(plan.save_dir / FIRST, WARM_UP)
-            time_of_one = statistics.median(begun.step_seconds) if begun.step_seconds else 0
-            first = {"first_updates": begun.updates, "first_seconds": begun.updates * time_of_one}
-        each_epoch = log.updates_per_epoch
+        done, first = history.read(plan.save_dir), history.read(plan.save_dir / FIRST)
         return {
             "command": plan.command,
-            **first,
             **self.models[row.name],
-            "updates": log.updates,
-            "updates_per_epoch": each_epoch,
-            "valid": log.valid,
-            "step_seconds": log.step_seconds,
-            "epoch_seconds": step * each_epoch if step and each_epoch else None,
+            "first_updates": first.updates,
+            "updates": done.updates,
+            "updates_per_epoch": done.updates_per_epoch,
+            "valid": done.valid,
+            "seconds": done.seconds,
             "parallel": self.request.parallel,
             "machine": self.machine(),
         }
@@ -396,16 +376,25 @@ class Sweep:
         """Test each run against that of the first row with the same seed: `p` in its record."""
         first, *others = self.table.rows
         for row, seed in self.todo:
-            plan, base = self.plan(row, seed), self.out / "runs" / name_of(first, seed)
-            path = plan.save_dir / "result.json"
-            record, against = read_json(path) or {}, read_json(base / "result.json") or {}
-            if row in others and record.get("scoring") and against.get("scoring"):
-                _, folder = self.evaluate(plan, self.jobs, self.say, ["--compare", base])
+            path = self.out / "runs" / name_of(row, seed) / RESULT
+            base = self.out / "runs" / name_of(first, seed)
+            record, against = read_json(path) or {}, (read_json(base / RESULT) or {}).get("digest")
+            if row in others and record and against and record.get("against") != against:
+                plan = self.plans[name_of(row, seed)][-1]
+                try:
+                    _, folder = self.evaluate(plan, self.say, more=["--compare", base])
+                except ConfigurationError as error:
+                    self.failures.append({"run": path.parent.name, "message": f"{error}"})
+                    continue
                 found = read_json(folder / f"against-{base.name}.json")["scores"]
-                record["p"] = {name: each["p"] for name, each in found.items()}
+                record.update(p={n: each["p"] for n, each in found.items()}, against=against)
                 write_json(path, record)
 
     # ---- results
+
+    def conclude(self, results: dict[str, Any]) -> list[str]:
+        """Lines between the table and its notes."""
+        return []
 
     def machine(self) -> dict[str, Any]:
         """What must be known of the machine to compare times."""
@@ -413,26 +402,21 @@ class Sweep:
         threads = self.request.threads
         return {"device": device, "threads": threads, "torch": torch.__version__}
 
-    def runs(self) -> list[dict[str, Any]]:
-        """The records of all runs in the folder, including those of earlier calls."""
-        found = (read_json(path) for path in sorted(self.out.glob("runs/*/result.json")))
-        return [record for record in found if record and record.get("training")]
-
     def results(self) -> dict[str, Any]:
-        """All results that are available so far."""
-        runs = self.runs()
+        """All results in the folder so far, including those of earlier calls."""
+        stored = (read_json(path) for path in sorted(self.out.glob(f"runs/*/{RESULT}")))
+        runs = [record for record in stored if record]
         others = [
             f"{run['row']}, seed {run['seed']}, was trained with other options than those of the "
             f"settings below: `{run['options'] or 'none'}`."
             for run in runs
             if run["options"] != self.options
         ]
-        scored = {f"{run['row']}-seed{run['seed']}" for run in runs}
         unfinished = [
-            name
-            for name, (*_, plan) in self.plans.items()
-            if (plan.save_dir / "command.log").is_file()
-            and not (name in scored and Run(plan.save_dir).reached(plan.end))
+            name_of(*run)
+            for run in self.todo
+            if (self.out / "runs" / name_of(*run) / "command.log").is_file()
+            and not self.is_done(*run)
         ]
         return {
             **self.table._asdict(),
@@ -446,7 +430,6 @@ class Sweep:
             "rows": [
                 {
                     **row._asdict(),
-                    "paper": row.paper and {"deviations": [], "epoch_seconds": None, **row.paper},
                     "runs": sorted(
                         (run for run in runs if run["row"] == row.name), key=lambda run: run["seed"]
                     ),
@@ -458,8 +441,11 @@ class Sweep:
         }
 
     def write_results(self) -> None:
+        """Write results.json and table.md."""
         with self.writing:
             write_json(self.out / "results.json", self.results())
+            results = read_json(self.out / "results.json")
+            sweep_report.write_table(results, self.out, self.conclude(results))
 
 
 def words_of(request: TrainingRequest) -> list[str]:

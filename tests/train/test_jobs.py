@@ -1,4 +1,4 @@
-"""Jobs end as a group, are logged, and run one at a time in a folder."""
+"""Jobs end as a group, are logged, and see their GPUs; why one failed is told in one line."""
 
 import os
 import sys
@@ -7,36 +7,40 @@ import time
 
 import pytest
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.train import jobs, supervise
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 
 
-def test_output_is_logged_and_passed_on(tmp_path):
-    program = "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "SECONDS_BETWEEN_LINES", 0.01)
+    return tmp_path / "log"
+
+
+def text_of(log):
+    """What the last program wrote."""
+    return log.read_text(encoding="utf-8").split("\n# ")[-1].partition("\n")[2]
+
+
+def test_output_is_logged_and_its_last_line_is_told(log, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")  # the log is UTF-8 all the same
+    says = "import sys, time; print('one', flush=True); print('M\u00fcnchen', file=sys.stderr)"
     lines = []
     for _ in range(2):
-        assert jobs.Jobs().run([sys.executable, "-c", program], tmp_path / "log", lines.append) == 3
-    assert lines == ["one\n", "two\n"] * 2
-    log = (tmp_path / "log").read_text()
-    assert log.count("\none\ntwo\n") == 2 and log.count("\n# ") == 4
+        jobs.Jobs().run([sys.executable, "-c", f"{says}; time.sleep(1)"], log, lines.append)
+    assert lines[-1] == "M\u00fcnchen" and set(lines) <= {"one", "M\u00fcnchen"}
+    written = log.read_text(encoding="utf-8")
+    assert written.count("\none\nM\u00fcnchen\n") == 2 and written.count("\n# ") == 4
 
 
-def test_output_is_utf8_whatever_the_locale_says(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    lines = []
-    program = "print('M\u00fcnchen')"
-    assert jobs.Jobs().run([sys.executable, "-c", program], tmp_path / "log", lines.append) == 0
-    assert lines == ["M\u00fcnchen\n"]
-
-
-@pytest.mark.parametrize("gpus", [[], [0]])
-def test_stop_ends_what_runs(tmp_path, gpus):
-    running, lines, outcome = jobs.Jobs(), [], []
+def test_stop_ends_what_runs(log):
+    running, outcome, lines = jobs.Jobs(), [], []
 
     def work():
         try:
-            running.on(gpus).run([sys.executable, "-c", SLEEPS], tmp_path / "log", lines.append)
+            running.run([sys.executable, "-c", SLEEPS], log, lines.append)
         except BaseException as error:
             outcome.append(type(error))
 
@@ -50,78 +54,56 @@ def test_stop_ends_what_runs(tmp_path, gpus):
     with pytest.raises(ProcessLookupError):
         os.kill(int(lines[0]), 0)
     with pytest.raises(KeyboardInterrupt):
-        running.run(["true"], tmp_path / "log", lines.append)
+        running.run(["true"], log, lines.append)
 
 
 @pytest.mark.parametrize(
     "exported, gpus, seen",
     [(None, [2], "2"), (None, [3, 0], "3,0"), ("5,MIG-a", [1], "MIG-a"), ("5,7", [], "5,7")],
 )
-def test_programs_see_only_their_gpus(tmp_path, monkeypatch, exported, gpus, seen):
+def test_programs_see_only_their_gpus(log, monkeypatch, exported, gpus, seen):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if exported is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", exported)
-    lines, running = [], jobs.Jobs()
-    says = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    running.on(gpus).run(says, tmp_path / "log", lines.append)
-    running.run(says, tmp_path / "log", lines.append)  # those of other runs do not change
-    assert lines == [f"{seen}\n", f"{exported or ''}\n"]
-    running.stop()
-    with pytest.raises(KeyboardInterrupt):
-        running.on(gpus).run(says, tmp_path / "log", lines.append)
+    jobs.Jobs().run(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"], log, print, gpus)
+    assert text_of(log) == f"{seen}\n"
 
 
-def test_an_interrupt_ends_the_program(tmp_path):
-    lines = []
-
-    def interrupted(line):
-        lines.append(line)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        jobs.Jobs().run([sys.executable, "-c", SLEEPS], tmp_path / "log", interrupted)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(lines[0]), 0)
-
-
-def test_the_log_keeps_what_a_program_says_while_it_ends(tmp_path):
-    def interrupted(line):
+def test_an_interrupt_ends_the_program_and_the_log_has_its_last_words(log):
+    def interrupt(line):
         raise KeyboardInterrupt
 
     says = "trap 'echo is saved; exit 143' TERM; echo begins; sleep 1800 & wait"
     with pytest.raises(KeyboardInterrupt):
-        jobs.Jobs().run(["sh", "-c", says], tmp_path / "log", interrupted)
-    assert (tmp_path / "log").read_text().endswith("\nbegins\nis saved\n")
+        jobs.Jobs().run(["sh", "-c", says], log, interrupt)
+    assert text_of(log) == "begins\nis saved\n"
 
 
 @pytest.mark.parametrize(
-    "lines, expected",
+    "says, reason",
     [
-        (["# now", "# x", "ValueError: a", "INFO b"], "ValueError: a"),
-        (["# now", "# x", "error: --lr 1: no"], "--lr 1: no"),
-        (["ValueError: before", "# now", "# x", "a", "", "f.py: UserWarning: c", "d"], "a / d"),
+        ("echo error: --lr 1: no; echo bye; exit 1", "--lr 1: no"),
+        ("echo a; echo ValueError: b; exit 1", "ValueError: b"),
+        ("exit 3", "exit status 3"),
+        ("echo 5 / 188; kill -KILL $$", "it was killed by SIGKILL, probably for lack of memory"),
+        ("kill -SEGV $$", "it was killed by SIGSEGV"),
     ],
 )
-def test_why_a_program_failed(tmp_path, lines, expected):
-    (tmp_path / "log").write_text("\n".join(lines))
-    assert jobs.failure_in(tmp_path / "log", 1) == expected
+def test_why_a_program_failed(log, says, reason):
+    log.write_text("error: of an earlier program\n")
+    with pytest.raises(ConfigurationError) as error:
+        jobs.Jobs().run(["sh", "-c", says], log, print)
+    assert str(error.value) == reason
 
 
-@pytest.mark.parametrize("name, reason", [("KILL", ", probably for lack of memory"), ("SEGV", "")])
-def test_a_program_that_was_killed(tmp_path, name, reason):
-    log = tmp_path / "log"
-    status = jobs.Jobs().run(["sh", "-c", f"echo 5 / 188; kill -{name} $$"], log, lambda line: None)
-    assert jobs.failure_in(log, status) == f"it was killed by SIG{name}{reason}"
-
-
-def test_a_program_that_does_not_end_is_killed_and_named(tmp_path, monkeypatch, capsys):
+def test_a_program_that_does_not_end_is_killed_and_named(log, monkeypatch, capsys):
     monkeypatch.setattr(supervise, "SECONDS_TO_SAVE", 0.1)
 
-    def interrupted(line):
+    def interrupt(line):
         raise KeyboardInterrupt
 
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
     with pytest.raises(KeyboardInterrupt):
-        jobs.Jobs().run([sys.executable, "-c", deaf], tmp_path / "log", interrupted)
+        jobs.Jobs().run([sys.executable, "-c", deaf], log, interrupt)
     told = capsys.readouterr().err
-    assert told.startswith(f"{tmp_path / 'log'}: its program did not end") and "was killed" in told
+    assert told.startswith(f"{log}: its program did not end") and "was killed" in told

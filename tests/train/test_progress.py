@@ -12,6 +12,7 @@ from fairseq_plugins.compat import distributed
 from fairseq_plugins.compat.progress import reported_to
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.system import cpu
+from fairseq_plugins.train import history
 from fairseq_plugins.train.progress import SKIPPED, Measured, Progress, Rehearsal
 
 LOSS = {"loss": 3.0, "nll_loss": 2.5}
@@ -21,6 +22,7 @@ def built(progress, updates=0, hours=0.0, captured=False, epochs=0):
     """A progress that knows a trainer with these options."""
     end = SimpleNamespace(max_update=updates, max_epoch=epochs, stop_time_hours=hours)
     cfg = SimpleNamespace(optimization=end, model=SimpleNamespace(cuda_graphs=captured))
+    cfg.checkpoint = SimpleNamespace(save_dir="no such folder")
     progress.built(SimpleNamespace(cfg=cfg, model=SimpleNamespace(parameters=list)))
     return progress
 
@@ -47,6 +49,9 @@ def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path, s
     with reported_to(Progress(said.append)):
         run_train(*words, "--save-dir", tmp_path, "--max-update", 6)
     assert said[1] == "resumed from update 4" and said[2].startswith("update 6/6  train nll ")
+    kept = history.read(tmp_path, warm_up=0)
+    assert kept.updates == 6 and [each["num_updates"] for each in kept.valid] == [4, 6]
+    assert kept.updates_per_epoch and kept.seconds is not None and kept.valid[0]["nll_loss"] > 1
 
     said.clear()
     model = tmp_path / "checkpoint_last.pt"

@@ -7,9 +7,9 @@ import pytest
 
 from fairseq_plugins.cli import sweep as command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.train import sweep, sweep_table
+from fairseq_plugins.train import history, sweep, sweep_table
 from fairseq_plugins.train.jobs import Jobs
-from tests.lab.reproduction.conftest import data, log_line  # noqa: F401
+from tests.lab.reproduction.conftest import data  # noqa: F401
 
 TABLE = """
 title: Windows
@@ -77,7 +77,7 @@ def test_mistakes_in_a_table_are_one_line(tmp_path, text, message):
 def run(table, data, tmp_path, monkeypatch):  # noqa: F811
     """run(*words) does all but train and translate; `done` has what was asked for."""
 
-    def job(self, words, log, on_line, held=None, threads=None):
+    def job(self, words, log, say, gpus=()):
         name, *words = words[3:]
         if name == "evaluate":
             folder = type(tmp_path)(words[1])
@@ -92,30 +92,18 @@ def run(table, data, tmp_path, monkeypatch):  # noqa: F811
                 found = {"scores": {"BLEU": {"p": 0.25}}}
                 base = type(tmp_path)(words[words.index("--compare") + 1]).name
                 (test / f"against-{base}.json").write_text(json.dumps(found))
-            return 0
+            return
         folder = type(tmp_path)(words[words.index("--save-dir") + 1])
         run.done.append(f"train {folder.name}")
         if folder.name in run.fails:
-            log.write_text("error: no memory\n")
-            return 1
-        log.write_text("")
-        end = next(plans for name, plans in run.work.plans.items() if name == folder.name)[-1].end
-        sweep.Run(folder).mark_finished(end)
+            log.touch()
+            raise ConfigurationError("no memory")
         (folder / "checkpoint_best.pt").touch()
-        (folder / "train.log").write_text(
-            "# now\n# words\n" + log_line(1, 10) + log_line(2, 150) + log_line(2, 200)
-        )
-        return 0
+        for update, seconds in ((10, 1), (150, 2), (200, 2)):
+            history.add(folder, update=update, per_epoch=50, seconds=seconds)
 
     monkeypatch.setattr(Jobs, "run", job)
     monkeypatch.setattr(sweep.Run, "check_same", lambda self, settings: {})
-    build = sweep.Sweep.__init__
-
-    def remember(self, *given):
-        run.work = self
-        build(self, *given)
-
-    monkeypatch.setattr(sweep.Sweep, "__init__", remember)
 
     def run(*words):
         run.done = []
@@ -133,7 +121,7 @@ def test_runs_are_trained_tested_compared_and_kept(run, tmp_path):
     made = [f"{what} {name}" for name in runs for what in ("train", "test")]
     assert status == 0 and run.done == [*made, "compare ftc-seed1"]
     record = json.loads((tmp_path / "out/runs/ftc-seed1/result.json").read_text())
-    assert record["training"]["updates"] == 200 and record["training"]["step_seconds"] == [2.0]
+    assert record["training"]["updates"] == 200 and record["training"]["seconds"] == 2.0
     assert record["training"]["operations"] > record["training"]["parameters"] > 1000
     rows = {line.split(" | ")[0][2:]: line for line in table.splitlines() if line[:2] == "| "}
     assert re.fullmatch(
@@ -142,10 +130,13 @@ def test_runs_are_trained_tested_compared_and_kept(run, tmp_path):
     assert " | 1.000 | " in rows["transformer"] and rows[GRID[0]].endswith("| - | - | - | - | - |")
     assert (tmp_path / "out/scores.svg").is_file()
 
+    assert run("--seeds", 1, "--rows", "transformer", "ftc")[0] == 0 and run.done == []
+
     # one more seed, of which one run fails: what is finished is kept, and the others stand
     run.fails = ["ftc-seed2"]
     with pytest.raises(ConfigurationError, match="failed: ftc-seed2: .*no memory"):
         run("--seeds", 1, 2, "--rows", "transformer", "ftc")
+    assert "train ftc-seed1" not in run.done and "test ftc-seed1" not in run.done
     table = (tmp_path / "out/table.md").read_text()
     assert "Failed: ftc-seed2" in table and "rerun to resume: ftc-seed2" in table
     assert re.search(r"\| transformer \| \d+\.\d\d ± \d\.\d\d \(2\) ", table)

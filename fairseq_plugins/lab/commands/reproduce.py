@@ -27,8 +27,8 @@ the number of pairs:
 
     python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
 
-The folder of --out gets table.md, plots (.svg) of the scores and of validation during training,
-results.json with everything, and the runs with their logs.
+The folder of --out gets table.md, a plot of the scores, results.json with everything, and the runs
+with their logs.
 """
 
 import argparse
@@ -58,11 +58,6 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_path(parser, "--out", "DIR", "where to work (default: runs/reproduce_TABLE)")
     add_flag(parser, "--reduced", "the table's size for two CPU cores")
     sweep.add_options(parser)
-    parser.add_argument(
-        "--time", choices=["interleaved", "log"], default="interleaved",
-        help="time ratio of tables that have one: interleaved times training steps of all rows in "
-        "turn after the runs (default); log compares the seconds per epoch of the runs",
-    )  # fmt: skip
     add_path(
         parser, "--beside", "OUT", "with --report-only: folders of the same table on more or less "
         "data, to plot scores against the number of training pairs", nargs="+", default=[],
@@ -107,27 +102,23 @@ def read_results(folder: Path, table: str, option: str) -> dict[str, Any]:
 
 def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
     """Table and plots from results.json only."""
-    from fairseq_plugins.lab.reproduction import plots, report
+    from fairseq_plugins.lab.reproduction import agreement, plots
 
     results = read_results(folder, table, "--out")
     others = [read_results(other, table, "--beside") for other in beside]
-    sizes = {results["data"]["pairs"]["train"]: folder}
-    for other, found in zip(beside, others):
-        pairs = found["data"]["pairs"]["train"]
-        if found["reduced"] != results["reduced"] or pairs in sizes:
+    sizes = {results["data"]["pairs"]["train"]}
+    for path, other in zip(beside, others):
+        pairs = other["data"]["pairs"]["train"]
+        if other["reduced"] != results["reduced"] or pairs in sizes:
             what = f"{pairs:,} training pairs" if pairs in sizes else "another size of models"
             raise ConfigurationError(
-                f"--beside: {other} has {what}: name one folder for each number of pairs, all "
+                f"--beside: {path} has {what}: name one folder for each number of pairs, all "
                 f"{'reduced' if results['reduced'] else 'of full size'}"
             )
-        sizes[pairs] = other
-    written = [folder / "results.json", report.write_table(results, folder)]
-    print("\n" + report.table(results))
-    try:
-        written += plots.plot(results, folder, others)
-    except ImportError:
-        print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
-    print("written: " + " ".join(map(str, written)))
+        sizes.add(pairs)
+    sweep.write_report(results, folder, agreement.agreement(results))
+    if others:
+        print(f"written: {plots.plot(results, others, folder)}")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -140,9 +131,6 @@ def main(argv: Sequence[str]) -> int:
     with only_warnings_of_fairseq():  # it tells of models that are checked
         work = open_table(args, tell)
         work.finish_all()
-        timed = work.table.timed and args.time == "interleaved"
-        if timed and not work.time_is_up.is_set():
-            work.measure_interleaved()
         work.write_results()
     report_only(args.out, args.table)
     sweep.check_failures(work)

@@ -4,11 +4,11 @@ import itertools
 from typing import Any
 
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.lab.reproduction.figures import paper_sample, scores
 from fairseq_plugins.lab.reproduction.intervals import Difference, Sample, subtract
+from fairseq_plugins.train.sweep_report import is_published, scores
 
 CLAIMS = {"higher": 1, "not lower": 1, "lower": -1}
-AGREEMENT_NOTE = (
+NOTE = (
     "Agreement is open if the 95 % interval of the difference here includes 0, or with one seed "
     "(Welch's t over the seeds; one comparison in 20 is clear by chance). Published deviations "
     "give the paper's differences an interval too; without them their sign counts."
@@ -17,10 +17,16 @@ AGREEMENT = {1: "agrees", 0: "open", -1: "disagrees"}
 
 
 def agreement(results: dict[str, Any]) -> list[str]:
-    """What agrees with the paper: each row against the row that the paper compares it with."""
+    """What agrees with the paper: each row against the row that the paper compares it with.
+
+    Args:
+        results: the content of results.json; nothing is concluded without a paper's figures.
+    """
+    if not is_published(results) or not any(row["runs"] for row in results["rows"]):
+        return []
     metric = results["metrics"][0]
     rows = {row["name"]: row for row in results["rows"]}
-    lines = ["", f"Differences in {metric} [95 %], and whether they agree with the paper:", ""]
+    lines = [f"Differences in {metric} [95 %], and whether they agree with the paper:", ""]
     lines += table_head(["row", "against", "paper", "here", ""])
     for row in results["rows"]:
         if row["against"] in rows and row["against"] != row["name"]:
@@ -32,7 +38,7 @@ def agreement(results: dict[str, Any]) -> list[str]:
                 verdict = AGREEMENT[here.sign * claimed]
                 verdict = "clear only here" if here.sign and not claimed else verdict
             lines.append(table_line([row["name"], base["name"], theirs, _signed(here), verdict]))
-    return [*lines, "", *pairs_in_order(results)]
+    return [*lines, "", *pairs_in_order(results), NOTE, ""]
 
 
 def pairs_in_order(results: dict[str, Any]) -> list[str]:
@@ -58,21 +64,30 @@ def _difference(ours: list[float], theirs: list[float]) -> Difference | None:
     return subtract(Sample.of(ours), Sample.of(theirs)) if ours and theirs else None
 
 
+def _paper_sample(results: dict[str, Any], row: dict[str, Any]) -> Sample | None:
+    """The published figure of a row; without a published deviation it counts as one run."""
+    if not row["paper"]:
+        return None
+    (value, *_), count = row["paper"]["scores"], results["seeds_of_paper"]
+    deviations = row["paper"].get("deviations")
+    return Sample(value, deviations[0], count) if deviations and count > 1 else Sample(value, 0, 1)
+
+
 def _claimed(results: dict[str, Any], row: dict[str, Any], base: dict[str, Any]) -> Any:
     """The paper's difference as text, and its sign: 0 if its own interval includes 0."""
-    here, there = (paper_sample(results, each, 0) for each in (row, base))
+    here, there = (_paper_sample(results, each) for each in (row, base))
     if not here or not there:
         return row["claim"] or "-", CLAIMS.get(row["claim"], 0)
-    found = subtract(here, there)
-    if found.half is not None:
-        return _signed(found), found.sign
-    return _signed(found), (found.value > 0) - (found.value < 0)
+    published = subtract(here, there)
+    if published.half is not None:
+        return _signed(published), published.sign
+    return _signed(published), (published.value > 0) - (published.value < 0)
 
 
-def _signed(found: Difference | None) -> str:
-    if not found:
+def _signed(difference: Difference | None) -> str:
+    if not difference:
         return "-"
-    if found.half is None:
-        return f"{found.value:+.2f}"
-    low, high = found.value - found.half, found.value + found.half
-    return f"{found.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+    value, half = difference
+    return f"{value:+.2f}" + (
+        "" if half is None else f" [{value - half:+.2f}, {value + half:+.2f}]"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.lab.reproduction.figures import scores
+from fairseq_plugins.train.sweep_report import scores
 
 
 def joined(tables: Sequence[dict[str, Any]]) -> str:
@@ -31,8 +31,8 @@ def joined(tables: Sequence[dict[str, Any]]) -> str:
     titles = [title + ", reduced" * t["reduced"] for title, t in zip(titles, tables)]
     lines = table_head([*tables[0]["columns"], *titles, f"mean of {len(tables)}"])
     for each in zip(*(table["rows"] for table in tables)):
-        found = [scores(row, table["metrics"][0]) for row, table in zip(each, tables)]
-        here: list[float | None] = [statistics.mean(f) if f else None for f in found]
+        values = [scores(row, table["metrics"][0]) for row, table in zip(each, tables)]
+        here: list[float | None] = [statistics.mean(v) if v else None for v in values]
         paper = [row["paper"]["scores"][0] if row["paper"] else None for row in each]
         cells = map(_cell, [*here, _mean(here)], [*paper, _mean(paper)])
         lines.append(table_line([*each[0]["labels"], *cells]))

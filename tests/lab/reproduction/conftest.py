@@ -69,23 +69,14 @@ def commands_here(monkeypatch):
     """Let `train` and `evaluate` run in this process, which has imported fairseq already."""
     monkeypatch.setattr(sweep, "ThreadPoolExecutor", InTurn)
 
-    def run(self, command, log, on_line, held=None, threads=None):
+    def run(self, command, log, say, gpus=()):
         name, *words = command[3:]
         if name == "train":
             train(planning.plan(read_request(words)))
-            return 0
-        assert name == "evaluate"
-        return evaluate.main(words)
+        else:
+            assert name == "evaluate" and evaluate.main(words) == 0
 
     monkeypatch.setattr(Jobs, "run", run)
-
-
-def log_line(seconds, update, batches=50):
-    return (
-        f"2026-01-01 00:00:00 | INFO | train_inner | epoch 001: {update:6d} / {batches} loss=9, "
-        f"nll_loss=8.5, ppl=300, wps={3000 / seconds:.1f}, ups={1 / seconds:.2f}, wpb=3000, "
-        f"bsz=9, num_updates={update}, lr=1e-05, gnorm=2\n"
-    )
 
 
 @pytest.fixture
@@ -98,7 +89,6 @@ def results():
         "metrics": ["BLEU"],
         "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
         "settings": "--lr 5e-4",
-        "interleaved": None,
         "failures": [],
         "unfinished": [],
         "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
@@ -110,12 +100,12 @@ def results():
     def add(name, seed, bleu, seconds, **training):
         row = next(row for row in made["rows"] if row["name"] == name)
         done = {
-            "parameters": 39469056, "updates": 50000, "epoch_seconds": seconds,
+            "parameters": 39469056, "updates": 50000, "seconds": seconds,
             "parallel": 1, "machine": machine, "command": [], **training,
         }  # fmt: skip
         scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}
         scoring = {"scores": scores, "checkpoint": "the best one"}
-        row["runs"].append({"seed": seed, "training": done, "scoring": scoring})
+        row["runs"].append({"row": name, "seed": seed, "training": done, "scoring": scoring})
 
     add("transformer", 1, 34.5, 80.0)
     add("transformer", 2, 34.7, 84.0)

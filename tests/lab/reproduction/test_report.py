@@ -1,77 +1,84 @@
-"""The table of results, and what its notes say."""
+"""The table beside a paper's figures, what limits its figures, and its plots."""
 
+import copy
 import json
 
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import reproduce
-from fairseq_plugins.lab.reproduction import report
+from fairseq_plugins.lab.reproduction import plots
+from fairseq_plugins.lab.reproduction.tables import FILES, table_of
+from fairseq_plugins.train import sweep_report
+from tests.conftest import ROOT
 from tests.lab.reproduction.conftest import FTC_PAPER, cells
+
+EXAMPLES = ROOT / "examples"
 
 
 def test_the_table_stands_beside_the_papers_figures(results):
-    table = report.table(results[0])
+    table = sweep_report.table(results[0])
     assert cells(table, "Transformer", "1x6", "-") == [
-        "34.9", "34.60 ± 0.14 (2)", "216", "82", "1.000", "1.000", "39.47 M", "50,000",
+        "34.9", "34.60 ± 0.14 (2)", "39.47", "-", "82", "50,000", "1.000", "1.000",
     ]  # fmt: skip
     assert cells(table, "Feature+Time", "2x3", "2") == [
-        "35.1", "35.25 ± 0.00 (2)", "163", "61.5", "0.755", "0.750", "39.47 M", "50,000",
+        "35.1", "35.25 ± 0.00 (2)", "39.47", "-", "61.5", "50,000", "0.755", "0.750",
     ]  # fmt: skip
-    assert cells(table, "Feature", "2x3", "2 (linear)") == [
-        "35.1", "-", "204", "-", "0.944", "-", "-", "-",
-    ]  # fmt: skip
-    for note in ("not interleaved.", "a GPU (8 cores", "1234567", "Seeds: 1, 2.", "`--lr 5e-4`"):
-        assert note in table
-    assert "not with the paper's column" not in table and "shared the machine" not in table
+    assert cells(table, "Feature", "2x3", "2 (linear)") == ["35.1", *"------"[1:], "0.944", "-"]
+    assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
+    assert "Not run: ftc-2x3 3." in table and "Machine: a GPU, kind cuda, cores 8" in table
+    assert "not with the paper's column" not in table and "differs" not in table
+    with pytest.raises(ConfigurationError, match="is not a row"):
+        FTC_PAPER.choose_rows(["BiLSTM"])
 
 
 def test_the_table_says_what_limits_its_figures(results):
     made, add = results
     made["data"]["pairs"]["train"] = 48880
-    assert "--generate" not in report.table(made)
-    add("tc-2x3", 1, 34.0, None, updates=700, parallel=3, command=["--bf16"])
-    here = made["rows"][0]["runs"][0]["training"]["machine"]
-    add("ftc-2x3", 3, 35.25, 61.5, command=["--bf16"], machine={**here, "device": "another GPU"})
+    machine = made["rows"][0]["runs"][0]["training"]["machine"]
+    add("tc-2x3", 1, 34.0, None, parallel=3, command=["--bf16"])
+    add("ftc-2x3", 3, 35.25, 61.5, machine={**machine, "device": "another GPU"}, first_updates=9)
     made["rows"][0]["runs"][0]["scoring"]["generate"] = ["--beam", "1"]
-    table = report.table(made)
-    assert cells(table, "Time", "2x3", "2")[3] == "-"  # too short to be timed
+    table = sweep_report.table(made)
     for note in (
         "not with the paper's column",
-        "not trained for the same number of updates",
-        "not to be trusted here",
-        "1 to 3 runs shared the machine",
-        "Machine: another GPU",
-        "Seeds differ",
+        "runs side by side 3 (tc-2x3 1)",
+        "another GPU",
+        "ftc-2x3 3 was trained before on other data for 9 updates",
         "Precision of training differs: fp32 (transformer 1, ",
-        "Tested once, in different ways: ",
+        "; bf16 (tc-2x3 1)",
+        "Tested differs: the best one, with `--generate`: `--beam 1` (transformer 1); the best",
     ):
         assert note in table
 
 
-def test_interleaved_times_replace_those_of_the_log(results):
-    made, _ = results
-    machine = made["rows"][0]["runs"][0]["training"]["machine"]
-    figure = {"time_ratio": 0.7654, "time_ratio_quartiles": [0.75, 0.77]}
-    rows = {"transformer": dict(figure, time_ratio=1.0), "ftc-2x3": figure}
-    made["interleaved"] = {"rows": rows, "machine": machine}
-    made["interleaved"].update(batches=8, rounds=5)
-    table = report.table(made)
-    assert cells(table, "Feature+Time", "2x3", "2")[5] == "0.765"
-    assert "ftc-2x3 0.750 - 0.770" in table and "not interleaved" not in table
-
-
-def test_rows_of_other_work_are_printed_as_cited(results):
-    table = report.table(results[0])
-    assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]
-    with pytest.raises(ConfigurationError, match="is not a row"):
-        FTC_PAPER.choose_rows(["BiLSTM"])
+def test_scores_are_plotted_for_each_row_and_against_the_number_of_pairs(results, tmp_path):
+    made, add = results
+    less = copy.deepcopy(made)
+    add("transformer", 3, 34.9, 80.0)
+    less["data"]["pairs"]["train"] = 40000
+    less["rows"][0]["runs"].pop()
+    points = plots.by_pairs([made, less], "BLEU")
+    assert list(points["transformer"].items()) == [(40000, 34.5), (160239, pytest.approx(34.7))]
+    assert points["ftc-2x3"] == {40000: 35.25, 160239: 35.25}
+    assert len(points) == 2  # rows with scores
+    pytest.importorskip("matplotlib")
+    drawn = sweep_report.plot(made, tmp_path).read_text()
+    made["rows"][0]["runs"].pop()
+    assert "<svg" in drawn and sweep_report.plot(made, tmp_path).read_text() != drawn
+    for table in map(table_of, FILES):  # published scores are of one of the metrics
+        if table.by_pairs:
+            assert table.by_pairs["metric"] in [title for _, title in table.metrics]
+            made["by_pairs"] = table.by_pairs
+            drawn = plots.plot(made, [less], tmp_path).read_text()
+            assert table.by_pairs["source"][:8] in drawn
 
 
 def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
     words = ["ftc", "--report-only", "--out", tmp_path / "out", "--beside", tmp_path / "less"]
     with pytest.raises(ConfigurationError, match="--beside .* add --report-only"):
         reproduce.main(["ftc", *map(str, words[2:])])
+    results[0]["reduced"] = False
     for folder, made, message in (
         ("out", None, "--out: .*out has no results.json of ftc"),
         ("out", results[0], "--beside: .*less has no results.json of ftc"),
@@ -85,3 +92,13 @@ def test_results_beside_are_of_the_same_table_and_other_data(results, tmp_path):
             (tmp_path / folder / "results.json").write_text(json.dumps(made))
         with pytest.raises(ConfigurationError, match=message):
             reproduce.main(list(map(str, words)))
+
+
+def test_a_committed_result_gives_its_table_again(tmp_path, capsys):
+    stored = EXAMPLES / "classification" / "results" / "fastformer-imdb.json"
+    (tmp_path / "results.json").write_bytes(stored.read_bytes())
+    words = ["fastformer-imdb", "--report-only", "--out", str(tmp_path)]
+    assert reproduce.main(words) == 0
+    table = (tmp_path / "table.md").read_text()
+    assert table in capsys.readouterr().out and "disagrees" in table
+    assert cells(table, "Fastformer")[1].startswith("81.94 ± 2.4")

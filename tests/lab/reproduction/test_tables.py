@@ -4,12 +4,11 @@ import pytest
 
 from fairseq_plugins import lab
 from fairseq_plugins.lab.commands import reproduce
-from fairseq_plugins.lab.reproduction import report
-from fairseq_plugins.lab.reproduction.agreement import CLAIMS
+from fairseq_plugins.lab.reproduction.agreement import CLAIMS, agreement
 from fairseq_plugins.lab.reproduction.tables import FILES, RECIPES, table_of
 from fairseq_plugins.layers.feed_forwards.low_dimensional import inner_dim
 from fairseq_plugins.options import recipes
-from fairseq_plugins.train import planning
+from fairseq_plugins.train import planning, sweep_report
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.sweep import describe_model
 from tests.lab.reproduction.conftest import cells, commands_here
@@ -180,7 +179,6 @@ def imdb():
         "data": {"name": "data", "pairs": {"train": 9, "valid": 8, "test": 7}, "classes": 2},
         "settings": "imdb",
         "planned": [["linear", 1], ["linear", 2], ["poolingformer", 1]],
-        "interleaved": None,
         "unfinished": [],
         "failures": [],
         "rows": rows,
@@ -189,7 +187,7 @@ def imdb():
 
 
 def test_each_difference_is_judged(imdb):
-    table = report.table(imdb)
+    table = sweep_report.table(imdb, agreement(imdb))
 
     def verdict(name):
         return cells(table, name, "transformer")[-1]
@@ -211,7 +209,7 @@ def test_claims_in_words_are_judged_without_figures(imdb):
     for row in imdb["rows"]:
         row["paper"] = None
         row["claim"] = {"linformer": "lower", "fastformer": "lower"}.get(row["name"], "higher")
-    table = report.table(imdb)
+    table = sweep_report.table(imdb, agreement(imdb))
     assert cells(table, "linformer", "transformer")[::2] == ["lower", "agrees"]
     assert cells(table, "fastformer", "transformer")[::2] == ["lower", "disagrees"]
     assert cells(table, "Fastformer")[0] == "lower than transformer"
