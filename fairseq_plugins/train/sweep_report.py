@@ -99,7 +99,7 @@ def table(results: dict[str, Any], conclusions: Sequence[str] = ()) -> str:
             cells[-1].append(shown(time and time / times[0], "{:.3f}"))
             cells[-1].append(shown(_ratio(row, rows[0], seconds), "{:.3f}"))
     lines = [f"| {' | '.join(line)} |" for line in cells]
-    title = results["title"] + ", reduced" * bool(results.get("reduced"))
+    title = results["title"] + ", reduced" * (results["reduced"] is True)
     listed = [f"- {note}" for note in notes(results)]
     return "\n".join([title, "", *lines, "", *conclusions, *listed]) + "\n"
 

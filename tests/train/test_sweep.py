@@ -117,6 +117,7 @@ def run(table, data, tmp_path, monkeypatch):  # noqa: F811
 
 def test_runs_are_trained_tested_compared_and_kept(run, tmp_path):
     status, table = run("--seeds", 1, "--rows", "transformer", "ftc")
+    assert table.splitlines()[0] == "Windows"
     runs = ["transformer-seed1", "ftc-seed1"]
     made = [f"{what} {name}" for name in runs for what in ("train", "test")]
     assert status == 0 and run.done == [*made, "compare ftc-seed1"]
