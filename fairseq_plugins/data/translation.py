@@ -10,10 +10,9 @@ from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.prepared_folder import stored_settings
-from fairseq_plugins.data.readers import RAW, Example, Inputs, parse_texts, parsed
-from fairseq_plugins.files import read_pairs
+from fairseq_plugins.data.readers import Example, Inputs, parse_texts, parsed
 from fairseq_plugins.options.arguments import add_number
-from fairseq_plugins.system.workers import add_workers_option, map_lines
+from fairseq_plugins.system.workers import add_workers_option
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.subwords import KINDS
@@ -23,7 +22,6 @@ SHARED_BY_LIKE = (
     "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
     "normalization",
 )  # fmt: skip
-CHANGED_SHOWN = 3  # lines of a language in the report
 SCRIPT_LINES = 1000  # of train, to detect the script of a language
 
 
@@ -69,8 +67,6 @@ class Pairs(Task):
 
     def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
         results["in_train"] = also_in_train(folder / TOKENS, self.splits, self.sides)
-        how = (results["examples"]["valid"], workers)
-        results["changed"] = {side: self._changed(folder, side, *how) for side in self.sides}
         lines = [
             f"fairseq-generate takes --remove-bpe {KINDS[self.processing.subword].fairseq_name}"
         ]
@@ -88,47 +84,6 @@ class Pairs(Task):
             lines += ["The same pairs stand in train too: " + ", ".join(also)]
         if not self.settings["joined_dictionary"]:
             lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
-        return [*lines, *self._given_back(results)]
-
-    def _changed(self, folder: Path, language: str, total: int, workers: int) -> dict[str, Any]:
-        """The lines of valid that their subwords do not restore; white space does not count.
-
-        Returns:
-            `lines`: how many; `shown`: some of them, each with the restored text.
-        """
-        model = KINDS[self.processing.subword](folder / KINDS[self.processing.subword].file_name)
-        undo = self.processing.tokenise(language).undo
-        files = [folder / place / f"valid.{language}" for place in (RAW, TOKENS)]
-        pairs = map_lines(
-            lambda pair: (pair[0], undo(model.join(model.cut(pair[1])))),
-            read_pairs(*files),
-            workers,
-            f"read back valid.{language}",
-            total,
-        )
-        changed, count = [], 0
-        for line, found in pairs:
-            line = " ".join(line.split())
-            line = line.lower() if self.processing.lowercase else line
-            if found != line:
-                count += 1
-                changed += [(line, found)] if count <= CHANGED_SHOWN else []
-        return {"lines": count, "shown": changed}
-
-    def _given_back(self, results: dict[str, Any]) -> list[str]:
-        lines, pairs = list[str](), results["examples"]["valid"]
-        for language, found in results["changed"].items():
-            count = found["lines"]
-            what = f"{count:,} of {pairs:,} lines back changed" if count else "every line back"
-            lines += [f"valid.{language}: subwords give {what}"]
-            for line, back in found["shown"]:
-                lines += [f"  {line}", f"  -> {back}"]
-        changed = any(found["lines"] for found in results["changed"].values())
-        if self.processing.tokenizer == "moses" and changed:
-            lines += [
-                "Moses' rules change translations in the same way; prepare-translation with "
-                "--tokenizer none --subword sentencepiece changes nothing"
-            ]
         return lines
 
 

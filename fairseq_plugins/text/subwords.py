@@ -17,7 +17,6 @@ MOST_LINES = 500_000  # to learn from: SentencePiece holds them in memory
 LONGEST_SAMPLE = 1000  # characters; SentencePiece ignores lines over 4,192 bytes
 LONGEST_WORD = 1000  # characters that BPE segments at once; the time grows with their square
 VERSION = "#version: 0.2"  # the first line of a file of subword-nmt; the oldest have none
-MARKS = 3  # <unk>, <s> and </s>: the first pieces of SentencePiece
 MOST_WORDS = 500_000  # words whose pieces subword-nmt caches: 180 MB
 # the first entries of fairseq's dictionaries, which their files omit
 END = "</s>"
@@ -54,8 +53,8 @@ class BytePairEncoding:
         return len(self._bpe.bpe_codes)
 
     @staticmethod
-    def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn at most `size` merges from the text of `files`; returns the number found.
+    def learn(files: Sequence[Path], model: Path, size: int, symbols: Sequence[str] = ()) -> None:
+        """Learn at most `size` merges from the text of `files`.
 
         If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
 
@@ -80,7 +79,6 @@ class BytePairEncoding:
         finally:
             learn_bpe.tqdm = previous
         write_bytes(model, codes.getvalue().encode("utf-8"))
-        return codes.getvalue().count("\n") - 1  # the first line is the version
 
     def cut(self, line: str) -> str:
         """Segment a line into pieces, separated by spaces.
@@ -125,13 +123,14 @@ def _with_an_end(pieces: list[str]) -> list[str]:
 
 
 class SentencePiece:
-    """A model of SentencePiece, usually unigram. The first piece of a word begins with ``▁``.
+    """A unigram model of SentencePiece. The first piece of a word begins with ``▁``.
 
     It keeps every character of the text except ``▁``, which becomes a space, and merges runs of
     spaces.
     """
 
     file_name = "sentencepiece.model"
+    contents = "SentencePiece pieces"
     fairseq_name = "sentencepiece"
 
     def __init__(self, model: Path):
@@ -151,38 +150,42 @@ class SentencePiece:
             ) from None
 
     @staticmethod
-    def learn(files: Sequence[Path], model: Path, size: int) -> int:
-        """Learn at most `size` pieces from the text of `files`; returns the number of pieces.
+    def learn(files: Sequence[Path], model: Path, size: int, symbols: Sequence[str] = ()) -> None:
+        """Learn a unigram model of at most `size` pieces from the text of `files`.
 
-        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced. Where a
-        unigram model finds less than half of `size`, and mostly single characters, as in a few
-        short sentences, it learns SentencePiece's BPE instead.
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
 
         Raises:
             ConfigurationError: the text has no words, or `size` is too small for its characters.
         """
-        learnt = _train(files, size, "unigram")
-        pieces = _pieces(learnt)
-        characters = sum(len(piece) == 1 for piece in pieces)
-        if 2 * (len(pieces) + MARKS) < size and len(pieces) < 2 * characters:
-            learnt = _train(files, size, "bpe")
-        write_bytes(model, learnt)
-        return len(SentencePiece(model))
+        import sentencepiece
+
+        trained = io.BytesIO()
+        lines = sampled_lines(files, "sentences read")
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
+                model_writer=trained,
+                vocab_size=size,
+                hard_vocab_limit=False,  # a small text has fewer pieces
+                normalization_rule_name="identity",  # the text must come back
+                character_coverage=1.0,
+                minloglevel=1,
+            )
+        except (RuntimeError, ValueError) as error:
+            reason = f"give another number, such as 8000 ({str(error).splitlines()[-1].strip()})"
+            if "sentences_.empty()" in reason:
+                raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
+            few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
+            if few:
+                reason = f"give at least {few[1]}, as each character needs a piece"
+            raise ConfigurationError(
+                f"--vocab-size {size} does not fit this text: {reason}"
+            ) from None
+        write_bytes(model, trained.getvalue())
 
     def __len__(self) -> int:
         return self._processor.get_piece_size()
-
-    @property
-    def is_bpe(self) -> bool:
-        """Whether the pieces are those of BPE: their scores are ranks, not log-probabilities."""
-        scores = map(self._processor.get_score, range(MARKS, len(self)))
-        return max(scores, default=-1) == 0  # the best piece of BPE has the score 0
-
-    @property
-    def contents(self) -> str:
-        """What the model holds, for reports."""
-        why = " (by BPE, as a unigram model found mostly single characters)"
-        return "SentencePiece pieces" + why * self.is_bpe
 
     @property
     def pieces(self) -> list[str]:
@@ -221,43 +224,6 @@ class SentencePiece:
 
 
 KINDS: dict[str, type[Any]] = {"bpe": BytePairEncoding, "sentencepiece": SentencePiece}
-
-
-def _train(files: Sequence[Path], size: int, kind: str) -> bytes:
-    """A model of SentencePiece of at most `size` pieces; see `SentencePiece.learn`."""
-    import sentencepiece
-
-    trained = io.BytesIO()
-    lines = sampled_lines(files, "sentences read")
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
-            model_writer=trained,
-            model_type=kind,
-            vocab_size=size,
-            hard_vocab_limit=False,  # a small text has fewer pieces
-            normalization_rule_name="identity",  # the text must come back
-            character_coverage=1.0,
-            minloglevel=1,
-        )
-    except (RuntimeError, ValueError) as error:
-        reason = f"give another number, such as 8000 ({str(error).splitlines()[-1].strip()})"
-        if "sentences_.empty()" in reason:
-            raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
-        few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
-        if few:
-            reason = f"give at least {few[1]}, as each character needs a piece"
-        raise ConfigurationError(f"--vocab-size {size} does not fit this text: {reason}") from None
-    return trained.getvalue()
-
-
-def _pieces(model: bytes) -> list[str]:
-    """The pieces of a model of SentencePiece, without marks."""
-    import sentencepiece
-
-    processor: Any = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(model)
-    return [processor.id_to_piece(n) for n in range(MARKS, len(processor))]
 
 
 def step_of_lines(files: Sequence[Path]) -> int:

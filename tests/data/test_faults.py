@@ -233,7 +233,7 @@ def test_a_read_only_folder(tmp_path, corpus, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [100, 700, 2000])
-def test_a_full_disk_is_told_and_a_rerun_works(tmp_path, corpus, limit):
+def test_a_full_disk_is_told_and_a_rerun_works(tmp_path, corpus, limit, capsys):
     """No file may grow beyond the limit, which stands for the disk; each hits another step."""
     translation(tmp_path / "expected", corpus)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,7 +1,5 @@
 """Subwords of words that look like marks."""
 
-from pathlib import Path
-
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
@@ -14,10 +12,8 @@ def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bpe")
     words = ["the", "man", "foo@@", "</s>", "<pad>", "@@", "a<b"]
     (folder / "text").write_text("\n".join([" ".join(words)] * 50) + "\n", encoding="utf-8")
-    found = BytePairEncoding.learn([folder / "text"], folder / "bpe.codes", 100)
-    model = BytePairEncoding(folder / "bpe.codes")
-    assert found == len(model)
-    return model
+    BytePairEncoding.learn([folder / "text"], folder / "bpe.codes", 100)
+    return BytePairEncoding(folder / "bpe.codes")
 
 
 @pytest.mark.parametrize(
@@ -105,21 +101,3 @@ def test_characters_that_sentencepiece_lacks_are_no_marks(tmp_path):
         line = f"{text} {mark} {text}"
         pieces = model.cut(line)
         assert mark not in pieces.split() and model.join(pieces) == line
-
-
-def test_few_short_sentences_are_not_cut_into_characters(tmp_path):
-    """A unigram model has 21 pieces for them, of which 20 are single characters."""
-    words = zip("मैं आप वह हम".split(), "चाय पानी किताब चावल".split())
-    subjects, objects = zip(*words)
-    lines = [f"{one} {other} चाहते हैं।" for one in subjects for other in objects]
-    (tmp_path / "text").write_text("\n".join(lines * 8) + "\n", encoding="utf-8")
-    found = SentencePiece.learn([tmp_path / "text"], tmp_path / "model", 60)
-    model = SentencePiece(tmp_path / "model")
-    assert found == len(model) == 60 and model.is_bpe
-    assert len(model.cut(lines[0]).split()) < 8
-    assert all(model.join(model.cut(line)) == line for line in lines)
-    # a size that the unigram model reaches, and more text
-    for text, size in (("\n".join(lines * 8), 24), (Path(__file__).read_text("utf-8"), 9999)):
-        (tmp_path / "text").write_text(text, encoding="utf-8")
-        SentencePiece.learn([tmp_path / "text"], tmp_path / "model", size)
-        assert not SentencePiece(tmp_path / "model").is_bpe

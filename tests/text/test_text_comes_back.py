@@ -96,28 +96,12 @@ def test_a_model_that_writes_the_references_scores_100(default, language, monkey
     assert found["BLEU"] == pytest.approx(100) and found["chrF2"] == pytest.approx(100)
 
 
-@pytest.mark.parametrize(
-    "words, some",
-    [
-        (["--subword", "bpe"], ["hi", "fa", "ur"]),
-        (["--subword", "sentencepiece", "--tokenizer", "moses"], ["hi", "fa", "ur"]),
-        (["--tokenizer", "none", "--vocab-size", 400], []),
-        ([], []),
-    ],
-    ids=str,
-)
-def test_the_report_shows_what_comes_back_changed(prepare, words, some):
-    folder = prepare(*words)
-    processor = Prepared(folder).processor("en", "mul")
-    changed = [
-        line for line in LINES if processor.decode(processor.encode_target(line)) != composed(line)
-    ]
-    report = (folder / "report.txt").read_text("utf-8")
-    told = f"valid.mul: subwords give {len(changed)} of {len(LINES)} lines back changed"
-    assert (told in report) == bool(changed) and len(changed) >= len(some)
-    assert ("valid.mul: subwords give every line back" in report) == (not changed)
-    for language in some:
-        assert scores(folder, language)["BLEU"] < 100
+def test_moses_restores_not_all(prepare):
+    """As the page says, which is why the default is another."""
+    for words in (["--subword", "bpe"], ["--subword", "sentencepiece", "--tokenizer", "moses"]):
+        folder = prepare(*words)
+        for language in ("hi", "fa", "ur"):
+            assert scores(folder, language)["BLEU"] < 100
 
 
 @pytest.mark.parametrize(
