@@ -41,6 +41,7 @@ class Scored(NamedTuple):
     score: float  # as in fairseq: sum of log-probabilities over length to the power of lenpen
     complete: bool = True  # False if it was stopped at the length limit
     tokens: tuple[str, ...] = ()  # the subwords of the text
+    repaired: tuple[str, ...] | None = None  # see `text.protection.Restored`
 
 
 class Translator:
@@ -95,7 +96,8 @@ class Translator:
 
     def translate(self, lines: Iterable[str]) -> list[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
-        return [self.processor.decode(found) if found else "" for found in self.pieces(lines)]
+        lines = listed(lines)
+        return [self.processor.restored(*found).text for found in zip(self.pieces(lines), lines)]
 
     def pieces(self, lines: Iterable[str]) -> list[str]:
         """As `translate`, in the subwords of the model, separated by spaces."""
@@ -200,14 +202,12 @@ class Translator:
         return [
             [
                 Scored(
-                    self.processor.decode(o.pieces) if o.pieces else "",
-                    o.score,
-                    o.complete,
-                    tuple(o.pieces.split()),
+                    restored.text, o.score, o.complete, tuple(o.pieces.split()), restored.repaired
                 )
                 for o in outputs
+                for restored in [self.processor.restored(o.pieces, line)]
             ]
-            for outputs in self.candidates(lines, self._nbest, prefixes, first)
+            for line, outputs in zip(lines, self.candidates(lines, self._nbest, prefixes, first))
         ]
 
     def _prefixes(self, lines: list[str], prefixes: Iterable[str] | None) -> list[list[str]]:
@@ -220,7 +220,8 @@ class Translator:
                 f"prefixes: there are {len(prefixes):,} for {len(lines):,} lines: give one for "
                 'each line, "" for none'
             )
-        return [self.processor.encode_target(prefix).split() for prefix in prefixes]
+        encode = self.processor.encode_target
+        return [encode(prefix, line).split() for prefix, line in zip(prefixes, lines)]
 
     def _within_limit(self, pieces: list[str]) -> list[list[str]]:
         """Split a long line: after a sentence in the second half, otherwise after a word.

@@ -78,6 +78,10 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "keeps every character of the text",
     )
     add_flag(parser, "--lowercase", "lower-case everything")
+    add_flag(
+        parser, "--protect", "let translations keep tags, URLs, {names}, %%s, numbers with units "
+        "and emoji as they are: where both sides of a pair have the same, a symbol stands for it",
+    )  # fmt: skip
     add_number(
         parser, "--max-words", "skip training pairs with more words on a side; without spaces two "
         "Chinese or Japanese characters count as one, and four letters of Thai, Lao, Khmer, "
@@ -121,6 +125,7 @@ def main(argv: Sequence[str]) -> int:
         **translation.subword_settings(args),
         "normalization": NFC,
         **inputs.settings,
+        **({"protect": True} if args.protect else {}),
         **args.like_settings,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}

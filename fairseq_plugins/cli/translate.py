@@ -14,13 +14,14 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fairseq_plugins.api import Translator
+from fairseq_plugins.api import Scored, Translator
 from fairseq_plugins.cli import _lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.text.protection import missing_spans
 
 Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the first's number
 
@@ -35,8 +36,13 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "is for none",
     )  # fmt: skip
     add_flag(
+        parser, "--check-spans", "count translations that lack a tag, URL, number or other text "
+        "that prepare-translation --protect would have protected",
+    )  # fmt: skip
+    add_flag(
         parser, "--json", "write one JSON object a line: translations, a list with the best first, "
-        "each with text, score, complete (false if stopped at the length limit) and tokens",
+        "each with text, score, complete (false if stopped at the length limit) and tokens; and of "
+        "models with protected text, repaired, the spans that the model left out or wrote twice",
     )  # fmt: skip
     args = parser.parse_args(argv)
     _lines.check_nbest(args)
@@ -49,7 +55,14 @@ class Done(NamedTuple):
     texts: list[str]
     split: list[int]
     cut_off: list[int]
+    repaired: list[int]
+    lacking: list[int]
     max_source: int
+
+
+def as_object(translation: Scored) -> dict[str, Any]:
+    """Without `repaired` if nothing is protected."""
+    return {name: value for name, value in translation._asdict().items() if value is not None}
 
 
 def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
@@ -63,13 +76,19 @@ def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
         found = translator.hypotheses(lines, prefixes, split=True, first=first)
         texts = [hypotheses[0].text for hypotheses in found]
         if args.json:
-            objects = [{"translations": [h._asdict() for h in each]} for each in found]
+            objects = [{"translations": [as_object(h) for h in each]} for each in found]
             texts = [json.dumps(each, ensure_ascii=False) for each in objects]
         split, cut_off = (
             [first + number - before for number in numbers if number > before]
             for numbers in (translator.split, translator.cut_off)
         )
-        return Done(texts, split, cut_off, translator.max_source)
+        best = [hypotheses[0] for hypotheses in found]
+        repaired = [first + n for n, each in enumerate(best, 1) if each.repaired]
+        lacking = []
+        if args.check_spans:
+            pairs = enumerate(zip(lines, best), 1)
+            lacking = [first + n for n, (line, each) in pairs if missing_spans(line, each.text)]
+        return Done(texts, split, cut_off, repaired, lacking, translator.max_source)
 
     return translate
 
@@ -80,6 +99,8 @@ def main(argv: Sequence[str]) -> int:
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: list[int] = []
     cut_off: list[int] = []
+    repaired: list[int] = []
+    lacking: list[int] = []
     max_source = read = 0
 
     def with_prefixes(lines: list[str]) -> Batch:
@@ -99,6 +120,8 @@ def main(argv: Sequence[str]) -> int:
         for done in _lines.in_processes(args, begin, whole):
             split.extend(done.split)
             cut_off.extend(done.cut_off)
+            repaired.extend(done.repaired)
+            lacking.extend(done.lacking)
             max_source = done.max_source
             yield done.texts
 
@@ -115,4 +138,6 @@ def main(argv: Sequence[str]) -> int:
         f"line(s) longer than {max_source:,} subwords, the model's limit, were translated in parts",
     )
     _lines.tell(cut_off, "translation(s) reached the length limit and may be cut off")
+    _lines.tell(repaired, "translation(s) lacked protected text or had it twice, and were repaired")
+    _lines.tell(lacking, "translation(s) lack a tag, URL or other text of their source")
     return status

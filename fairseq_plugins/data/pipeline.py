@@ -40,6 +40,7 @@ class Task:
         subword: the kind of its subword model; None for none.
         complete: whether nothing may be left out of valid and test.
         valid_every: every n-th example of train goes to valid; None if valid is given.
+        symbols: characters that are subwords of their own.
         names: whether the names of examples are written.
         longest: what the report says of the longest text of each side; it has only these sides.
     """
@@ -54,6 +55,7 @@ class Task:
         "--max-target-positions must not be less",
     )
     valid_every: int | None = None
+    symbols: Sequence[str] = ()
 
     def __init__(self, settings: dict[str, Any], splits: Sequence[str]):
         self.settings, self.splits = settings, tuple(splits)
@@ -272,7 +274,7 @@ def _subwords(folder: Path, task: Task, like: Path | None, results: dict[str, An
         results["learnt_on_one_line_of"] = step_of_lines(samples)
         for line in report.learnt_on(results):
             print(line, file=sys.stderr)
-        kind.learn(samples, path, task.settings["vocab_size"])
+        kind.learn(samples, path, task.settings["vocab_size"], task.symbols)
     model = kind(path)
     results["subwords"] = f"{len(model):,} {model.contents}"
     return model

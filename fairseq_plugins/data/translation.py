@@ -11,16 +11,18 @@ from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.prepared_folder import stored_settings
 from fairseq_plugins.data.readers import Example, Inputs, parse_texts, parsed
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import add_number
 from fairseq_plugins.system.workers import add_workers_option
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
+from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, protect_pair
 from fairseq_plugins.text.subwords import KINDS
 
 # settings that belong to a subword model and its dictionaries
 SHARED_BY_LIKE = (
     "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
-    "normalization",
+    "normalization", "protect",
 )  # fmt: skip
 SCRIPT_LINES = 1000  # of train, to detect the script of a language
 
@@ -44,11 +46,13 @@ class Pairs(Task):
         if self.valid_every:
             self.splits = ("train", "valid", *(split for split in splits if split == "test"))
         self.processing, self.limits = Processing.of(settings), Limits.of(settings)
+        self.symbols = SYMBOLS if self.processing.protect else ()
         self._tokenise = [self.processing.tokenise(language) for language in self.sides]
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
         raw = example.source, example.target
-        source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, raw))
+        texts = protect_pair(*raw) if self.processing.protect else raw
+        source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, texts))
         problem = None
         if example.split == "train":
             before = self.processing.tokenised_before
@@ -84,6 +88,10 @@ class Pairs(Task):
             lines += ["The same pairs stand in train too: " + ", ".join(also)]
         if not self.settings["joined_dictionary"]:
             lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
+        if self.processing.protect:
+            texts = read_lines(folder / TOKENS / f"train.{self.sides[0]}")
+            count = sum(SYMBOL.search(text) is not None for text in texts)
+            lines += [f"Both sides of {count:,} pairs of train have the same protected text"]
         return lines
 
 

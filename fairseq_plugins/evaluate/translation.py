@@ -100,9 +100,9 @@ class Translations(Written):
         self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
         self.files = files_of_pair(prepared, split, [raw, self._source], option)
         self._subwords = prepared.subwords
-        self._encode = prepared.processor(languages[languages[0] == target], target).encode
+        self._processor = prepared.processor(languages[languages[0] == target], target)
         self.language = target
-        tokenise = settings.tokenise(target)
+        tokenise = self._tokenise = settings.tokenise(target)
         self._moses, self._undo = Moses(scored_as(target)), tokenise.undo
         self._tokenised_before = settings.tokenised_before
         self._untokenised = settings.tokenizer == "none" and not self._tokenised_before
@@ -123,13 +123,22 @@ class Translations(Written):
     @property
     def source_pieces(self) -> list[str]:
         """The subwords of each source, separated by spaces."""
-        return [self._encode(line) for line in read_lines(self._source)]
+        return [self._processor.encode(line) for line in read_lines(self._source)]
 
-    def text(self, pieces: Sequence[str]) -> Text:
-        """Convert translations in subwords, separated by spaces, to tokens and to plain text."""
+    def text(self, pieces: Sequence[str], sources: Sequence[str] | None = None) -> Text:
+        """Convert translations in subwords, separated by spaces, to tokens and to plain text.
+
+        The raw sources are for their protected text.
+        """
         lines = [self._subwords.join(line) for line in pieces]
         undo = self._moses.detokenise if self._tokenised_before else self._undo
-        return Text([self._tokens(line) for line in lines], [undo(line) for line in lines])
+        plain = [undo(line) for line in lines]
+        if sources is not None and self._processor.settings.protect:
+            restored = partial(map, lambda *of: self._processor.restore(*of).text)
+            plain = list(restored(plain, sources))
+            before = self._tokenised_before
+            lines = list(restored(lines, sources) if before else map(self._tokenise, plain))
+        return Text([self._tokens(line) for line in lines], plain)
 
     def _tokens(self, line: str) -> str:
         return self._moses.tokenise(line) if self._untokenised else line
@@ -159,9 +168,10 @@ class Translations(Written):
 
     def written(self, model: Translator) -> Text:
         """See `Written.written`."""
-        pieces = model.pieces(read_lines(self._source))
+        sources = list(read_lines(self._source))
+        pieces = model.pieces(sources)
         self.cut_off = len(model.cut_off)
-        return self.text(pieces)
+        return self.text(pieces, sources)
 
     def write(self, output: Text, folder: Path) -> None:
         """Write hypotheses.tokens and hypotheses.txt, one translation per line."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text import protection
+from fairseq_plugins.text.protection import Restored
 from fairseq_plugins.text.subwords import KINDS, LONGEST_WORD
 
 # spaces, and words, of which the longest are divided, but not before a character that combines
@@ -56,6 +58,7 @@ class Processing(NamedTuple):
     max_source: int | None = None  # positions of a document, including its end
     # the code that Moses uses for a language, such as en for en_US
     moses_codes: dict[str, str] | None = None
+    protect: bool | None = None  # see `protection`
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Processing":
@@ -83,6 +86,7 @@ class Processing(NamedTuple):
             "max_source": self.max_source is None
             or (type(self.max_source) is int and self.max_source >= 2),
             "normalization": self.normalization == NFC,
+            "protect": self.protect in (None, True),
             "moses_codes": codes is None
             or (isinstance(codes, dict) and all(isinstance(c, str) for c in codes.values())),
         }
@@ -160,12 +164,26 @@ class Processor:
 
     def encode(self, line: str) -> str:
         """Subwords of a raw source line, separated by spaces."""
+        if self.settings.protect:
+            line = protection.protect(normalise(line))
         return self.subwords.cut(self._source(line))
 
-    def encode_target(self, line: str) -> str:
-        """Subwords of a raw target line, separated by spaces."""
+    def encode_target(self, line: str, source: str = "") -> str:
+        """Subwords of a raw target line, or of its beginning for a source, separated by spaces."""
+        if self.settings.protect:
+            line = protection.protect_prefix(normalise(line), normalise(source))
         return self.subwords.cut(self._target(line))
 
     def decode(self, pieces: str) -> str:
         """Raw target text from subwords separated by spaces."""
         return self._target.undo(self.subwords.join(pieces))
+
+    def restored(self, pieces: str, source: str) -> Restored:
+        """As `decode`, with the protected text of the raw source line in place of its symbols."""
+        return self.restore(self.decode(pieces) if pieces else "", source)
+
+    def restore(self, text: str, source: str) -> Restored:
+        """A translation with the protected text of the raw source line in place of its symbols."""
+        if not self.settings.protect:
+            return Restored(text)
+        return protection.restore(text, normalise(source))

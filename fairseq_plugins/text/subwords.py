@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, open_to_read, read_lines, write_bytes
 from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.text.protection import SYMBOL
 from fairseq_plugins.text.sentences import BOUNDARY
 
 MOST_LINES = 500_000  # to learn from: SentencePiece holds them in memory
@@ -40,7 +41,7 @@ class BytePairEncoding:
                     first = codes.readline(len(VERSION) + 2).rstrip()
                     if first.startswith("#version") and first != VERSION:
                         raise ValueError(f"its first line is not {VERSION}")
-                    self._bpe: Any = BPE(codes)
+                    self._bpe: Any = BPE(codes, glossaries=[SYMBOL.pattern])
         except (OSError, SystemExit, ValueError, IndexError) as error:
             reason = (complaint.getvalue() or str(error)).strip().splitlines()
             raise ConfigurationError(
@@ -56,7 +57,8 @@ class BytePairEncoding:
     def learn(files: Sequence[Path], model: Path, size: int, symbols: Sequence[str] = ()) -> None:
         """Learn at most `size` merges from the text of `files`.
 
-        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced. Nothing is
+        ever merged with a symbol of protected text.
 
         Raises:
             ConfigurationError: the files have no word of two characters.
@@ -153,7 +155,8 @@ class SentencePiece:
     def learn(files: Sequence[Path], model: Path, size: int, symbols: Sequence[str] = ()) -> None:
         """Learn a unigram model of at most `size` pieces from the text of `files`.
 
-        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced.
+        If there are more than `MOST_LINES` lines, it reads as many, evenly spaced. `symbols` are
+        characters that become pieces of their own.
 
         Raises:
             ConfigurationError: the text has no words, or `size` is too small for its characters.
@@ -167,6 +170,7 @@ class SentencePiece:
                 sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
                 model_writer=trained,
                 vocab_size=size,
+                user_defined_symbols=list(symbols),
                 hard_vocab_limit=False,  # a small text has fewer pieces
                 normalization_rule_name="identity",  # the text must come back
                 character_coverage=1.0,

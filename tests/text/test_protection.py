@@ -1,0 +1,160 @@
+"""Protected text: what is a span, and that each of a source stands in its translation once."""
+
+import json
+import random
+
+import pytest
+
+from fairseq_plugins.api import Translator
+from fairseq_plugins.cli import export, prepare_translation
+from fairseq_plugins.cli import translate as translate_command
+from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.text.protection import (
+    SPAN,
+    SYMBOL,
+    SYMBOLS,
+    missing_spans,
+    protect,
+    protect_pair,
+    restore,
+)
+
+TEXTS = {
+    "{name}, see <b>https://example.com/p/123</b>, 12,345.60 EUR!": [
+        "{name}", "<b>", "https://example.com/p/123", "</b>", "12,345.60 EUR",
+    ],
+    "Mail a.b+c@mail.example.org. www.x.de/?a=1&b=2.": [
+        "a.b+c@mail.example.org", "www.x.de/?a=1&b=2",
+    ],
+    "%s of %(n)d, %5.2f, ${x} {{y}} {0}": [
+        "%s", "%(n)d", "%5.2f", "${x}", "{{y}}", "{0}",
+    ],
+    "$5 or \u20ac 3.50; 5\u00a0kg, 3 %, 20\u00b0C": [
+        "$5", "\u20ac 3.50", "5\u00a0kg", "3 %", "20\u00b0C",
+    ],
+    "<a href='x y'> &amp; <br/> \U0001f600\U0001f44d\U0001f3fd\U0001f1e9\U0001f1ea": [
+        "<a href='x y'>", "&amp;", "<br/>", "\U0001f600", "\U0001f44d\U0001f3fd",
+        "\U0001f1e9\U0001f1ea",
+    ],
+    "5 men, 3 < 4 > 2, A & B, 100%ig, @home {a b}, 1990.": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, spans", TEXTS.items(), ids=range(len(TEXTS)))
+def test_spans(text, spans):
+    assert [match[0] for match in SPAN.finditer(text)] == spans
+    protected = protect(text)
+    assert len(SYMBOL.findall(protected)) == len(spans) == len(set(SYMBOL.findall(protected)))
+    assert restore(protected, text) == (text, ())
+
+
+def test_each_span_comes_back_once_whatever_a_model_writes():
+    draw = random.Random(1)
+    spans = [span for of_text in TEXTS.values() for span in of_text]
+    for _ in range(300):
+        words = draw.choices([*spans, "word", "Wort", SYMBOLS[3], "\u00df"], k=draw.randint(0, 12))
+        source = " ".join(words)
+        written = " ".join(draw.choices([*SYMBOLS, *protect(source).split(), "word"], k=10))
+        restored = restore(written, source)
+        assert not SYMBOL.search(restored.text) and not missing_spans(source, restored.text)
+        for span in set(words) & set(spans):
+            assert restored.text.count(span) >= words.count(span)
+        assert len(SPAN.findall(restored.text)) == len(SPAN.findall(source))
+        assert restored.repaired or protect(source) != written
+        assert restore(protect(source), source).repaired == ()
+
+
+def test_what_both_sides_have_gets_the_same_symbol():
+    source, target = "<b>A</b> 5 kg <b>B</b> x@y.de", "<b>a</b> {x} <b>b</b> 5 kg"
+    one, other = protect_pair(source, target)
+    assert sorted(SYMBOL.findall(one)) == sorted(SYMBOL.findall(other))
+    assert len(SYMBOL.findall(one)) == 5 and one.endswith(" x@y.de") and "{x}" in other
+    first, second = SYMBOL.findall(one)[:2]
+    assert other.startswith(f"{first}a{second}")
+    used = {protect(f"{number} kg") for number in range(200)}
+    assert {SYMBOL.sub("", text) for text in used} == {""} and used == set(SYMBOLS)
+    assert len(SYMBOL.findall(protect("5 kg " * 40))) == len(SYMBOLS)  # the others stay
+
+
+def test_spans_that_a_translation_lacks():
+    assert missing_spans("<b>a</b> 5 kg <b>", "<b>x 5 kg") == ["<b>", "</b>"]
+    assert missing_spans("a", "b") == []
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("protected")
+    for split, size in (("train", 60), ("valid", 5)):
+        for side, text in (
+            ("de", "Sieh <b>{0} B\u00e4r</b> {0} kg an"),
+            ("en", "See <b>{0} x</b> {0} kg"),
+        ):
+            lines = "".join(text.format(number) + ".\n" for number in range(10, 10 + size))
+            (folder / f"{split}.{side}").write_text(lines, "utf-8")
+    return folder
+
+
+def prepare(folder, name, *words):
+    argv = [folder / name, "--source-lang", "de", "--target-lang", "en", "--joined-dictionary"]
+    argv += ["--train", folder / "train", "--valid", folder / "valid", "--vocab-size", 60]
+    assert prepare_translation.main([str(w) for w in (*argv, "--workers", 1, *words)]) == 0
+    return folder / name
+
+
+@pytest.mark.parametrize("words", ["", "--subword bpe", "--subword bpe --tokenizer none"])
+def test_symbols_are_subwords_of_their_own(corpus, words):
+    data = prepare(corpus, f"data {words}", "--protect", *words.split())
+    report = (data / "report.txt").read_text("utf-8")
+    assert "Both sides of 60 pairs of train have the same protected text" in report
+    lines = (data / "dict.de.txt").read_text("utf-8").split("\n")[:-1]
+    known = {line.split()[0].rstrip("@") for line in lines}
+    assert set(SYMBOLS) <= known
+    for languages in (("de", "en"), ("en", "de")):
+        processor = Prepared(data).processor(*languages)
+        line = "Sieh <b>5 B\u00e4r</b>x<i> 7 kg an https://x.de/y ."
+        subwords = processor.encode(line).split()
+        assert sum(each.rstrip("@") in SYMBOLS for each in subwords) == 5
+        written = processor.restored(processor.encode_target(line, line), line)
+        assert written.repaired == () and not missing_spans(line, written.text)
+        if not words:
+            assert written.text == line
+
+
+@pytest.fixture(scope="module")
+def model(corpus, run_train, train_args):
+    """A model that has learnt little."""
+    data = prepare(corpus, "data", "--protect")
+    words = ["--save-dir", corpus / "model", "--max-update", 20, "--no-epoch-checkpoints"]
+    run_train(data, *train_args, *words, "--share-all-embeddings")
+    return corpus / "model"
+
+
+def test_translations_have_each_span_once(model, corpus, tmp_path, capsys):
+    pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
+    lines = ["Sieh <b>5 B\u00e4r</b> an.", "", "Ohne.", "Nimm 3 kg und {name}!"]
+    (tmp_path / "in").write_text("".join(line + "\n" for line in lines), "utf-8")
+    assert export.main([str(model), "--out", str(tmp_path / "export")]) == 0
+    for place in (model, tmp_path / "export"):
+        found = Translator(place, cpu=True).hypotheses(lines)
+        assert Translator(place, cpu=True).translate(lines) == [each[0].text for each in found]
+        for line, (best, *_) in zip(lines, found):
+            assert all(best.text.count(match[0]) == 1 for match in SPAN.finditer(line))
+        capsys.readouterr()
+        argv = ["--model", place, "--input", tmp_path / "in", "--json", "--check-spans", "--cpu"]
+        assert translate_command.main(list(map(str, argv))) == 0
+        out, err = capsys.readouterr()
+        told = [json.loads(line)["translations"][0]["repaired"] for line in out.splitlines()]
+        assert told == [list(best.repaired) for (best, *_) in found]
+        numbers = [str(number) for number, spans in enumerate(told, 1) if spans]
+        assert (
+            f"and were repaired: number {', '.join(numbers)}\n" in err and "lack a tag" not in err
+        )
+
+
+def test_a_model_without_protected_text_is_only_checked(corpus, tmp_path, capsys):
+    (tmp_path / "in").write_text("Nimm {name} {x} mit!\nGuten Tag.\n")
+    argv = ["--model", "tatoeba-de-en", "--input", tmp_path / "in", "--check-spans", "--max-len", 2]
+    assert translate_command.main(list(map(str, argv))) == 0
+    assert "1 translation(s) lack a tag, URL or other text of their source: number 1" in (
+        capsys.readouterr().err
+    )
