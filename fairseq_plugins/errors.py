@@ -62,7 +62,7 @@ def range_problem(value: Any, least: float, most: float) -> str:
     except (TypeError, ValueError):
         fits = False
     if fits:
-        return ""
+        return "must be finite" if float(value) == math.inf else ""
     return f"must be at least {least}" if most == math.inf else f"must be from {least} to {most}"
 
 

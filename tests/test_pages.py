@@ -12,6 +12,7 @@ import pytest
 from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options import fairseq_parser, recipes
+from fairseq_plugins.options.arguments import split
 from tests.conftest import ROOT
 
 PAGES = [
@@ -94,7 +95,7 @@ def test_recipes_settings_and_options_of_the_pages_are_known():
     """Those that `train` passes to fairseq-train, all of a recipe at once."""
     given = defaultdict(list)
     for words in calls():
-        own, extra = cli.split(words)
+        own, extra = split(words)
         if own[0] != "train" or not own[1].islower():
             continue
         recipe = recipes.find(own[1])

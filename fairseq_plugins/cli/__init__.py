@@ -90,13 +90,6 @@ def _print_help(found: dict[str, Path]) -> None:
                 print(f" {command:23s}{summary(path)}")
 
 
-def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before the first `--`, and those after it, which are for fairseq."""
-    words = list(argv)
-    end = words.index("--") if "--" in words else len(words)
-    return words[:end], words[end + 1 :]
-
-
 def needs_fairseq(command: str, user_dirs: Sequence[Path] = ()) -> None:
     """Register everything with fairseq, whose import takes seconds: call it after parsing.
 

@@ -1,11 +1,11 @@
 """What translate, summarize and classify share: a model, lines in, lines out, and progress."""
 
-import argparse
 import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -22,99 +22,75 @@ from fairseq_plugins.files import (
     raw_lines,
     written_whole,
 )
-from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, at_least
-from fairseq_plugins.options.search import LARGEST_PENALTY
-from fairseq_plugins.options.user_dirs import add_user_dir
+from fairseq_plugins.options.arguments import Command
+from fairseq_plugins.options.fields import MOST, REQUIRED, option, values_of
+from fairseq_plugins.options.groups import Device, Precision
+from fairseq_plugins.options.search import Options
 from fairseq_plugins.system.progress import on_a_terminal, progress_bar
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
 
 
-def add_model(parser: argparse.ArgumentParser, max_tokens: int, unit: str, buffer: int) -> None:
-    """Add the options of a model that reads text, one `unit` per input."""
-    add_path(
-        parser, "--data", "DIR", "the prepared folder (default: the one the model was trained on)"
+@dataclass
+class Lines(Device, Command):
+    """The options of a command that applies a model to lines of text."""
+
+    input: Path | None = option(None, "the text to read (default: standard input)", metavar="FILE")
+    output: Path | None = option(
+        None,
+        "the file to write, which has a temporary name until it is complete (default: standard "
+        "output)",
+        metavar="FILE",
     )
-    add_number(parser, "--max-tokens", "tokens in a batch", max_tokens)
-    parser.add_argument(
-        "--buffer", type=at_least(1), default=buffer, metavar=unit.upper(),
-        help=f"{unit} read and sorted by length at a time (default: %(default)s; 1 on a terminal)",
-    )  # fmt: skip
-    add_user_dir(parser)
-    add_flag(parser, "--cpu", "do not use a GPU")
-    add_count(parser, "--threads", "threads of an exported model", 1)
-    add_count(
-        parser, "--processes", "processes, each with its own copy of an exported model; only for "
-        "files", 1,
-    )  # fmt: skip
+    model: Sequence[Path] = option(
+        REQUIRED,
+        "a checkpoint, a folder with checkpoint_best.pt, or an exported model",
+        metavar="DIR",
+        nargs=1,
+    )
+    data: Path | None = option(
+        None, "the prepared folder (default: the one that the model was trained on)", metavar="DIR"
+    )
+    max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
+    buffer: int = option(
+        2000,
+        "the number of inputs that are read and sorted by length at a time; on a terminal it is 1",
+        least=1,
+    )
+    threads: int = option(1, "the number of threads of an exported model", least=1, most=MOST)
+    processes: int = option(
+        1,
+        "the number of processes, each with its own copy of an exported model; only for files",
+        least=1,
+        most=MOST,
+    )
 
 
-def add_options(
-    parser: argparse.ArgumentParser, what: str, unit: str, buffer: int, longest: str, ngram: int
-) -> None:
-    """Add the options of a model that writes `what`, one per input `unit`, and of its search."""
-    known = ", ".join(pretrained.names()) if what == "translations" else ""
-    parser.add_argument(
-        "--model", nargs="+", required=True, metavar="DIR",
-        help="a checkpoint, a folder with checkpoint_best.pt (several make an ensemble), or an "
-        "exported model"
-        + (f"; or a model in the box, unless a file has its name: {known}" if known else ""),
-    )  # fmt: skip
-    add_model(parser, 4000, unit, buffer)
-    add_search(parser, what, longest, ngram)
-    add_flag(parser, "--sampling", "draw random words instead of searching for the best")
-    parser.add_argument(
-        "--sampling-topk", type=at_least(0), default=0, metavar="N",
-        help="draw from the N likeliest words (default: all)",
-    )  # fmt: skip
-    add_number(
-        parser, "--temperature", "below 1 prefers likely words when drawing",
-        1.0, 1e-3, float, metavar="T",
-    )  # fmt: skip
-    add_number(parser, "--seed", "seed of --sampling", 1, 0)
-    add_number(parser, "--nbest", f"how many {what} --json writes, the best first", 1)
+@dataclass
+class TextOut(Precision, Options, Lines):
+    """The options of a command whose model writes text."""
+
+    model: Sequence[Path] = option(
+        REQUIRED,
+        "a checkpoint or a folder with checkpoint_best.pt (several form an ensemble), or an "
+        "exported model",
+        metavar="DIR",
+    )
+    json: bool = option(False, "write one JSON object for each input, as described above")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nbest > 1 and not self.json:
+            raise ConfigurationError(f"--nbest {self.nbest} is for --json: add it")
+
+    def of_model(self) -> dict[str, Any]:
+        """The options of `open_engine`, and those of the search."""
+        own = {"data": self.data, "threads": self.threads, "max_tokens": self.max_tokens}
+        return {**own, **values_of(self, Device, Precision, Options)}
 
 
-def check_nbest(args: argparse.Namespace) -> None:
-    """Raise a ConfigurationError for several texts without --json."""
-    if args.nbest > 1 and not args.json:
-        raise ConfigurationError(f"--nbest {args.nbest} is for --json: add it")
-
-
-def add_search(
-    parser: argparse.ArgumentParser, what: str, longest: str, ngram: int | None = None
-) -> None:
-    """Add the options of the search for the best `what`.
-
-    Args:
-        parser: where to add them.
-        what: such as "summaries".
-        longest: the default of `--max-len`, in words.
-        ngram: the default of `--no-repeat-ngram-size`; None if what is written decides.
-    """
-    most, text = LARGEST_PENALTY, f"above 1 favours long {what}"
-    add_number(parser, "--beam", "beam size", 5)
-    add_number(parser, "--lenpen", text, 1.0, -most, float, most)
-    add_number(parser, "--min-len", f"minimum length of {what} in subwords", 1)
-    add_number(parser, "--max-len", f"maximum length of {what} in subwords (default: {longest})")
-    repeated = f"no sequence of N subwords occurs twice in {what}; 0 turns this off"
-    repeated += " (default: 3 for summaries, 0 for translations)" if ngram is None else ""
-    add_number(parser, "--no-repeat-ngram-size", repeated, ngram, least=0)
-    add_flag(parser, "--fp16", "half precision, on a GPU")
-    add_flag(parser, "--int8", "8-bit matrix products: much faster on a CPU")
-
-
-def add_files(parser: argparse.ArgumentParser) -> None:
-    """Options to read and write files instead of the standard streams."""
-    add_path(parser, "--input", "FILE", "text to read (default: standard input)")
-    add_path(
-        parser, "--output", "FILE", "where to write; a file has a temporary name until complete "
-        "(default: standard output)",
-    )  # fmt: skip
-
-
-def check_files(args: argparse.Namespace) -> None:
+def check_files(args: Lines) -> None:
     """Raise a ConfigurationError for a file that cannot be used, before a model is loaded."""
     documents = getattr(args, "documents", [])
     if documents and args.input is not None:
@@ -131,8 +107,7 @@ def check_files(args: argparse.Namespace) -> None:
     if args.processes > 1:
         from fairseq_plugins.search.onnx_backend.folder import is_export
 
-        models = args.model if isinstance(args.model, list) else [args.model]
-        if not is_export(pretrained.find(models[0])):
+        if not is_export(pretrained.find(args.model[0])):
             raise ConfigurationError("--processes is for exported models: remove it")
         if not documents and args.input is None and sys.stdin.buffer.isatty():
             raise ConfigurationError(
@@ -141,7 +116,7 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def in_processes(
-    args: argparse.Namespace, begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any]
+    args: Lines, begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any]
 ) -> Iterator[Any]:
     """Like `map(begin(), batches)`, in as many processes as --processes says, and in order."""
     if args.processes == 1:
@@ -149,16 +124,6 @@ def in_processes(
     from fairseq_plugins.system.workers import map_batches  # a slow import
 
     return map_batches(begin, batches, args.processes)
-
-
-def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options for `open_engine` and for the search that a command has."""
-    names = (
-        "data", "user_dir", "cpu", "fp16", "int8", "threads", "max_tokens", "beam",
-        "lenpen", "min_len", "sampling", "sampling_topk", "temperature", "seed", "nbest",
-    )  # fmt: skip
-    found = {name: value for name, value in vars(args).items() if name in names}
-    return {**found, "no_repeat_ngram": args.no_repeat_ngram_size}
 
 
 @contextlib.contextmanager
@@ -182,7 +147,7 @@ def own_output(path: Path | None = None) -> Iterator[IO[str]]:
 
 
 def convert(
-    args: argparse.Namespace,
+    args: Lines,
     run: Callable[[Iterator[list[str]]], Iterator[list[str]]],
     out: IO[str],
     done: str,

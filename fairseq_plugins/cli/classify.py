@@ -8,14 +8,23 @@ the model's limit is ignored; a message at the end counts such texts. --model al
 of the command `export`, which needs neither torch nor fairseq.
 """
 
-import argparse
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fairseq_plugins.api import Classifier
 from fairseq_plugins.cli import _lines
-from fairseq_plugins.options.arguments import add_path, parser_of
+from fairseq_plugins.cli._lines import Lines
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import with_default
+
+
+@dataclass
+class Classify(Lines):
+    """The options of the command."""
+
+    max_tokens: int = with_default(Lines, "max_tokens", 16384)
 
 
 class Done(NamedTuple):
@@ -27,11 +36,16 @@ class Done(NamedTuple):
     limit: int  # tokens that the model reads
 
 
-def load(args: argparse.Namespace) -> Callable[[list[str]], Done]:
+def load(args: Classify) -> Callable[[list[str]], Done]:
     """Load the model; returns what classifies lines."""
-    names = "data", "user_dir", "cpu", "max_tokens", "threads"
-    options = {name: vars(args)[name] for name in names}
-    classifier = Classifier(args.model, **options)
+    classifier = Classifier(
+        args.model[0],
+        args.data,
+        cpu=args.cpu,
+        max_tokens=args.max_tokens,
+        threads=args.threads,
+        user_dir=args.user_dir,
+    )
     seen = 0
 
     def classify(texts: list[str]) -> Done:
@@ -47,13 +61,8 @@ def load(args: argparse.Namespace) -> Callable[[list[str]], Done]:
     return classify
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("classify", __doc__)
-    _lines.add_files(parser)
-    text = "a checkpoint, a folder with checkpoint_best.pt, or an exported model"
-    add_path(parser, "--model", "DIR", text, required=True)
-    _lines.add_model(parser, 16384, "lines", buffer=2000)
-    args = parser.parse_args(argv)
+@command
+def main(args: Classify) -> int:
     _lines.check_files(args)
     empty: list[int] = []
     cut: list[int] = []

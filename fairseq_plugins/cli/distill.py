@@ -7,7 +7,8 @@
     python -m fairseq_plugins train transformer_ftc_deep NEW
 
 The teacher translates or summarizes the training text of DATA, a prepared folder. NEW is a prepared
-folder with its output and the same subwords and dictionaries; valid and test stay original.
+folder with its output and the same subwords and dictionaries; the validation and test sets stay
+original.
 The teacher is a run, a checkpoint or an exported model; several runs are an ensemble. The report
 gives the distance of the teacher's output from the references.
 
@@ -15,95 +16,112 @@ Where the teacher writes nothing, reaches its length limit or writes an unknown 
 is kept. Rerun to resume. Until all is done, NEW is named NEW.part.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
-from fairseq_plugins.cli._lines import add_search, engine_options
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
-from fairseq_plugins.options.user_dirs import add_user_dir
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import MOST, REQUIRED, argument, option, values_of
+from fairseq_plugins.options.groups import Device, Precision
+from fairseq_plugins.options.search import BeamSearch
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 from fairseq_plugins.system.workers import default_workers
 
 KEEP = ("teacher", "nearest", "both")
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("distill", __doc__)
-    add = parser.add_argument
-    add("data", type=Path, metavar="DATA", help="the prepared folder")
-    add(
-        "teachers", type=Path, nargs="+", metavar="TEACHER",
-        help="a run, a checkpoint, an exported model or a model in the box; several runs are an "
-        "ensemble",
-    )  # fmt: skip
-    add_path(parser, "--out", "NEW", "the folder to write", required=True)
-    add_number(
-        parser, "--last", "average the newest K checkpoints of each run, as evaluate does",
+@dataclass
+class Distill(Precision, BeamSearch, Device, Command):
+    """The options of the command."""
+
+    data: Path = argument("the prepared folder", "DATA")
+    teachers: Sequence[Path] = argument(
+        "a run, a checkpoint, an exported model or a bundled model; several runs form an ensemble",
+        "TEACHER",
+    )
+    out: Path = option(REQUIRED, "the folder to write", metavar="NEW")
+    last: int | None = option(
+        None,
+        "average the newest K checkpoints of each run, as evaluate does",
+        least=1,
         metavar="K",
-    )  # fmt: skip
-    add(
-        "--keep", choices=KEEP, default="teacher",
-        help="teacher: its best text; nearest: of its --nbest best texts the one nearest to the "
-        "reference by BLEU; both: its best text and the original pair (default: %(default)s)",
-    )  # fmt: skip
-    add_number(parser, "--nbest", "with --keep nearest (default: --beam)", least=2)
-    add_path(
-        parser, "--extra", "FILE", "more source text, one line each, for which the teacher writes "
-        "targets",
-    )  # fmt: skip
-    add_path(
-        parser, "--back-translate", "FILE", "more target text, one line each, for which --reverse "
-        "writes sources",
-    )  # fmt: skip
-    add_path(
-        parser, "--reverse", "TEACHER", "a teacher of the opposite direction, for --back-translate",
-        nargs="+", default=[],
-    )  # fmt: skip
-    add_flag(
-        parser, "--no-tag", "do not mark back-translated sources with a tag (an unused word of the "
-        "dictionary)",
-    )  # fmt: skip
-    add_search(parser, "outputs", "that of translate or summarize")
-    add_number(parser, "--max-tokens", "subwords in a batch", 4000)
-    add_user_dir(parser)
-    add_flag(parser, "--cpu", "do not use a GPU")
-    add_count(
-        parser, "--processes", "processes, each with a teacher (default: one per GPU; without a "
-        "GPU, one per core)",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
-    if args.nbest is None:
-        args.nbest = args.beam if args.keep == "nearest" else 1
-    elif args.keep != "nearest":
-        raise ConfigurationError(f"--nbest {args.nbest} needs --keep nearest: add it")
-    if args.keep == "nearest" and not 2 <= args.nbest <= args.beam:
-        raise ConfigurationError(
-            f"--keep nearest chooses among --nbest {args.nbest} texts of --beam {args.beam}: give "
-            "--nbest of at least 2 and at most the beam"
-        )
-    if (args.back_translate is None) != (not args.reverse):
-        raise ConfigurationError(
-            "--back-translate FILE and --reverse TEACHER go together: give both"
-        )
-    if args.no_tag and not args.reverse:
-        raise ConfigurationError("--no-tag needs --back-translate: remove it")
-    return args
+    )
+    keep: str = option(
+        "teacher",
+        "teacher: its best text; nearest: of its --nbest best texts the one nearest to the "
+        "reference by BLEU; both: its best text and the original pair",
+        choices=KEEP,
+    )
+    nbest: int | None = option(
+        None,
+        "the number of texts that --keep nearest chooses among (default: the beam size)",
+        least=2,
+    )
+    extra: Path | None = option(
+        None,
+        "more source text, one line each, for which the teacher writes targets",
+        metavar="FILE",
+    )
+    back_translate: Path | None = option(
+        None,
+        "more target text, one line each, for which --reverse writes sources",
+        metavar="FILE",
+    )
+    reverse: Sequence[Path] = option(
+        (), "a teacher of the opposite direction, for --back-translate", metavar="TEACHER"
+    )
+    no_tag: bool = option(
+        False,
+        "do not mark back-translated sources with a tag, which is an unused word of the dictionary",
+    )
+    max_len: int | None = option(
+        None,
+        "the maximum length of an output in subwords (default: that of translate or summarize)",
+        least=1,
+    )
+    max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
+    processes: int | None = option(
+        None,
+        "the number of processes, each with a teacher (default: one per GPU; without a GPU, one "
+        "per core)",
+        least=1,
+        most=MOST,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nbest is None:
+            self.nbest = self.beam if self.keep == "nearest" else 1
+        elif self.keep != "nearest":
+            raise ConfigurationError(f"--nbest {self.nbest} needs --keep nearest: add it")
+        if self.keep == "nearest" and not 2 <= self.nbest <= self.beam:
+            raise ConfigurationError(
+                f"--keep nearest chooses among --nbest {self.nbest} texts of --beam {self.beam}: "
+                "give --nbest of at least 2 and at most the beam"
+            )
+        if (self.back_translate is None) != (not self.reverse):
+            raise ConfigurationError(
+                "--back-translate FILE and --reverse TEACHER go together: give both"
+            )
+        if self.no_tag and not self.reverse:
+            raise ConfigurationError("--no-tag needs --back-translate: remove it")
 
 
+@command
 @only_warnings_of_fairseq()
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+def main(args: Distill) -> int:
     needs_fairseq("distill", args.user_dir)
     from fairseq_plugins.data.report import show
     from fairseq_plugins.distill.distillation import DistillationRequest, distill
     from fairseq_plugins.distill.teachers import Teacher
 
-    search = {**engine_options(args), "max_len": args.max_len}
-    search["user_dir"] = list(map(str, search["user_dir"]))
-    del search["data"]  # which is not what a teacher was trained on
+    search = values_of(args, BeamSearch, Precision, Device)
+    search["user_dir"] = list(map(str, args.user_dir))
+    search.update(nbest=args.nbest, max_len=args.max_len, max_tokens=args.max_tokens)
+    if "no_repeat_ngram" not in args.given:  # what the teacher writes decides
+        search["no_repeat_ngram"] = None
     request = DistillationRequest(
         args.data, args.keep, args.extra, args.back_translate, not args.no_tag
     )

@@ -29,11 +29,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_plugins.cli import needs_fairseq, split
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
 from fairseq_plugins.options import recipes
-from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import (
+    add_count,
+    add_flag,
+    add_number,
+    add_path,
+    parser_of,
+    split,
+)
 from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 

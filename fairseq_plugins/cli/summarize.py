@@ -9,42 +9,45 @@ keep their order, and empty lines stay empty. The end of a document longer than 
 ignored; a message at the end counts such documents. BART's settings for CNN/DailyMail are --lenpen
 2.0 --min-len 55 --max-len 140. --model also takes the output of the command `export`, which needs
 neither torch nor fairseq.
+
+The JSON object of --json has `summary` (a list of sentences), `pieces` (the number of the
+document's subwords), `read` (how many of them the model read), `complete` (false if the summary
+was stopped at --max-len) and `score`. With --nbest it also has `summaries`, a list of such objects
+with the best first. For a model with --copy-attention, `copied` has for each subword of the summary
+the index, from 0, of the subword of the document that it copies, or null.
 """
 
-import argparse
 import functools
 import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.api import FOR_TRANSLATION, Summarizer
 from fairseq_plugins.cli import _lines
-from fairseq_plugins.cli._lines import first_ten
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.cli._lines import TextOut, first_ten
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import option, with_default
 from fairseq_plugins.search.text import LONGEST, Summary
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("summarize", __doc__)
-    _lines.add_files(parser)
-    add_path(
-        parser, "--documents", "FILE", "read these files instead of --input, each file as one "
-        "document", nargs="+", default=[],
-    )  # fmt: skip
-    longest = f"{LONGEST}, or the model's limit"
-    _lines.add_options(parser, "summaries", "documents", 500, longest, ngram=3)
-    add_flag(
-        parser, "--json", "write one JSON object per document: summary (a list of sentences), "
-        "pieces (the document's subwords), read (how many of them the model read), complete (false "
-        "if the summary stopped at --max-len), score, and for models with --copy-attention copied: "
-        "for each subword of the summary, the index (from 0) of the document's subword that it "
-        "copies, or null; with --nbest also summaries, a list of such objects with the best first",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
-    _lines.check_nbest(args)
-    return args
+@dataclass
+class Summarize(TextOut):
+    """The options of the command."""
+
+    documents: Sequence[Path] = option(
+        (), "files to read instead of --input, each as one document", metavar="FILE"
+    )
+    buffer: int = with_default(TextOut, "buffer", 500)
+    max_len: int | None = option(
+        None,
+        f"the maximum length of a summary in subwords (default: {LONGEST}, or the model's limit)",
+        least=1,
+    )
+    no_repeat_ngram: int = with_default(TextOut, "no_repeat_ngram", 3)
 
 
 class Notes:
@@ -88,9 +91,9 @@ class Done(NamedTuple):
     remarks: list[str]  # to tell once
 
 
-def load(args: argparse.Namespace) -> Callable[[tuple[list[str], int]], Done]:
+def load(args: Summarize) -> Callable[[tuple[list[str], int]], Done]:
     """Load the model; returns what summarizes documents, with the number of the first."""
-    options = _lines.engine_options(args)
+    options = args.of_model()
     least = options.pop("min_len")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", FOR_TRANSLATION)  # a remark below, told once
@@ -113,8 +116,8 @@ def load(args: argparse.Namespace) -> Callable[[tuple[list[str], int]], Done]:
     return summarize
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: Summarize) -> int:
     _lines.check_files(args)
     notes, read, done = Notes(), 0, Done([], [], 0, 0, [])
 

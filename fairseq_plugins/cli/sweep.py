@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.cli import needs_fairseq, split
+from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.options import recipes
@@ -33,6 +33,7 @@ from fairseq_plugins.options.arguments import (
     add_path,
     at_least,
     parser_of,
+    split,
 )
 from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq

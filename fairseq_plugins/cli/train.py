@@ -6,9 +6,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_plugins.cli import needs_fairseq, run, split
+from fairseq_plugins.cli import needs_fairseq, run
 from fairseq_plugins.options import recipes
-from fairseq_plugins.options.arguments import Parser, add_count, add_flag, add_number, add_path
+from fairseq_plugins.options.arguments import (
+    Parser,
+    add_count,
+    add_flag,
+    add_number,
+    add_path,
+    split,
+)
 from fairseq_plugins.options.user_dirs import add_user_dir
 from fairseq_plugins.train import precision
 from fairseq_plugins.train.log import tell

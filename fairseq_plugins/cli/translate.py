@@ -7,46 +7,61 @@ Text is tokenised and split into subwords as in the prepared folder that the mod
 Lines keep their order, and empty lines stay empty. A line longer than the model's limit is
 translated in parts, split after a sentence or a word; a message at the end counts such lines.
 --model also takes the output of the command `export`, which needs neither torch nor fairseq.
+
+The JSON object of --json has `translations`, a list with the best first. Each of them has its text,
+score, tokens, and complete, which is false if it was stopped at the length limit. For a model whose
+text was prepared with --protect it also has `repaired`: the spans that the model omitted or wrote
+twice.
 """
 
-import argparse
 import functools
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_plugins import pretrained
 from fairseq_plugins.api import Scored, Translator
 from fairseq_plugins.cli import _lines
+from fairseq_plugins.cli._lines import TextOut
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import REQUIRED, option
 from fairseq_plugins.text.protection import missing_spans
 
 Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the first's number
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("translate", __doc__)
-    _lines.add_files(parser)
-    longest = "1.2 times the line's subwords plus 10, or more where the training data needs it"
-    _lines.add_options(parser, "translations", "lines", 2000, longest, ngram=0)
-    add_path(
-        parser, "--prefixes", "FILE", "text that each translation must begin with; an empty line "
-        "is for none",
-    )  # fmt: skip
-    add_flag(
-        parser, "--check-spans", "count translations that lack a tag, URL, number or other text "
-        "that prepare-translation --protect would have protected",
-    )  # fmt: skip
-    add_flag(
-        parser, "--json", "write one JSON object a line: translations, a list with the best first, "
-        "each with text, score, complete (false if stopped at the length limit) and tokens; and of "
-        "models with protected text, repaired, the spans that the model left out or wrote twice",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
-    _lines.check_nbest(args)
-    return args
+@dataclass
+class Translate(TextOut):
+    """The options of the command."""
+
+    model: Sequence[Path] = option(
+        REQUIRED,
+        "a checkpoint or a folder with checkpoint_best.pt (several form an ensemble), an exported "
+        "model, or a bundled model, unless a file has its name: " + ", ".join(pretrained.names()),
+        metavar="DIR",
+    )
+    max_len: int | None = option(
+        None,
+        "the maximum length of a translation in subwords (default: 1.2 times the subwords of the "
+        "line plus 10, or more where the training data needs it)",
+        least=1,
+    )
+    prefixes: Path | None = option(
+        None,
+        "a file with a line for each input line: text that its translation must begin with, or an "
+        "empty line",
+        metavar="FILE",
+    )
+    check_spans: bool = option(
+        False,
+        "count translations that lack a tag, URL, number or other text that prepare-translation "
+        "--protect would have protected",
+    )
 
 
 class Done(NamedTuple):
@@ -65,11 +80,11 @@ def as_object(translation: Scored) -> dict[str, Any]:
     return {name: value for name, value in translation._asdict().items() if value is not None}
 
 
-def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
+def load(args: Translate) -> Callable[[Batch], Done]:
     """Load the model; returns what translates lines, with prefixes."""
-    translator = Translator(args.model, **_lines.engine_options(args))
-    if args.max_len is not None:
-        translator.max_length = lambda source_length: args.max_len
+    translator = Translator(args.model, **args.of_model())
+    if (longest := args.max_len) is not None:
+        translator.max_length = lambda source_length: longest
 
     def translate(batch: Batch) -> Done:
         before, (lines, prefixes, first) = translator.lines_seen, batch
@@ -93,8 +108,8 @@ def load(args: argparse.Namespace) -> Callable[[Batch], Done]:
     return translate
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: Translate) -> int:
     _lines.check_files(args)
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: list[int] = []

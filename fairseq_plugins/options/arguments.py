@@ -1,17 +1,162 @@
-"""Command lines: the parser of a command, and options that take numbers, paths or nothing."""
+"""Command lines: a command is a dataclass of options, from which its parser is built."""
 
 import argparse
 import difflib
+import functools
+import inspect
 import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError, range_problem
+from fairseq_plugins.errors import ConfigurationError, flag, range_problem
+from fairseq_plugins.options.fields import MOST, check_option, kind_of, options_of
 
-MOST = 1024  # the limit of processes, threads or machines: a larger number is a slip
+T = TypeVar("T", bound="Command")
+
+
+@dataclass
+class Command:
+    """The options of a command: fields that `fields.option` and `fields.argument` declare.
+
+    Attributes:
+        given: the names of the options that a command line has, also with their default value.
+
+    Raises:
+        ConfigurationError: a value cannot work, from the command line or from Python.
+    """
+
+    given = frozenset[str]()
+
+    def __post_init__(self) -> None:
+        for declared in options_of(type(self)):
+            check_option(declared.name, getattr(self, declared.name), declared)
+
+
+def command(main: Callable[[T], int]) -> Callable[[Sequence[str]], int]:
+    """Let `main`, whose argument is a `Command`, take a command line; returns the exit status.
+
+    The module's name is the command's, and its docstring the description that -h shows.
+    """
+
+    @functools.wraps(main)
+    def run(argv: Sequence[str]) -> int:
+        kind = next(iter(inspect.signature(main).parameters.values())).annotation
+        module = main.__module__
+        name = module.rpartition(".")[2].replace("_", "-")
+        return main(read(kind, argv, name, sys.modules[module].__doc__))
+
+    return run
+
+
+def read(options: type[T], argv: Sequence[str], name: str, description: str | None) -> T:
+    """The options of a command line.
+
+    Args:
+        options: the dataclass of the command.
+        argv: the arguments.
+        name: the command.
+        description: what -h shows before the options.
+
+    Raises:
+        ConfigurationError: an argument is wrong; the message has one line.
+        SystemExit: after -h.
+    """
+    declared = {each.name: each for each in options_of(options)}
+    rest = [name for name, each in declared.items() if "rest" in each.metadata]
+    own, extra = split(argv) if rest else (argv, [])
+    found = vars(parser_for(options, name, description).parse_args(own))
+    values = {name: _converted(declared[name], value) for name, value in found.items()}
+    made = options(**values, **dict.fromkeys(rest, extra))
+    made.given = frozenset(found)
+    return made
+
+
+def _converted(declared: Field, value: Any) -> Any:
+    """Text, or a list of it, in the type of the option; `check_option` rejects what stays text."""
+    if isinstance(value, list):
+        return [_converted(declared, each) for each in value]
+    try:
+        return kind_of(declared)[0](value)
+    except ValueError:
+        return value
+
+
+def parser_for(options: type[Command], name: str, description: str | None) -> "Parser":
+    """The parser of a command. Its namespace has only the options that are given, as text."""
+    fields = sorted(options_of(options), key=lambda each: each.default is not MISSING)
+    names = " ".join(each.metadata["metavar"] for each in fields if _is(each, "positional"))
+    more = [f"[-- {each.metadata['help']}]" for each in fields if _is(each, "rest")]
+    usage = f"%(prog)s {names} [options] {more[0]}" if more else None
+    how: Any = {"usage": usage, "allow_abbrev": not more, "argument_default": argparse.SUPPRESS}
+    parser, groups = parser_of(name, description, **how), {}
+    for declared in fields:
+        group = declared.metadata.get("group")
+        if group is not None and group not in groups:
+            groups[group] = parser.add_mutually_exclusive_group()
+        if not _is(declared, "rest"):
+            _add(groups.get(group, parser), declared)
+    return parser
+
+
+def _is(declared: Field, what: str) -> bool:
+    return bool(declared.metadata.get(what))
+
+
+def _add(parser: Any, declared: Field) -> None:
+    """Add an option to a parser, or to a group of one."""
+    (kind, many), what = kind_of(declared), declared.metadata
+    how: dict[str, Any] = {"help": what["help"].replace("%", "%%")}
+    if kind is bool:
+        optional = argparse.BooleanOptionalAction
+        how["action"] = "store_true" if declared.type is bool else optional
+    else:
+        choices = "{" + ",".join(what.get("choices", ())) + "}"
+        how["metavar"] = what.get("metavar", "N" if choices == "{}" else choices)
+    if _is(declared, "repeatable"):
+        how["action"] = "append"
+    elif many:
+        how["nargs"] = what.get("nargs", "+")
+    if _is(declared, "positional"):
+        parser.add_argument(declared.name, **how)
+    else:
+        option = flag(what.get("name", declared.name))
+        how["required"] = declared.default is MISSING
+        parser.add_argument(option, dest=declared.name, **how)
+
+
+def words_of(made: Command) -> list[str]:
+    """The command line that `read` makes these options of."""
+    first: list[Any] = []
+    words: list[Any] = []
+    last: list[Any] = []
+    for declared in options_of(type(made)):
+        value, (kind, many) = getattr(made, declared.name), kind_of(declared)
+        option = flag(declared.metadata.get("name", declared.name))
+        values = value if many else [value]
+        if value in (None, declared.default) or not values:
+            continue
+        if _is(declared, "positional"):
+            first += values
+        elif _is(declared, "rest"):
+            last = ["--", *values]
+        elif kind is bool:
+            words.append(option if value else option.replace("--", "--no-", 1))
+        elif _is(declared, "repeatable"):
+            words += [word for each in values for word in (option, each)]
+        else:
+            words += [option, *values]
+    return list(map(str, [*first, *words, *last]))
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first `--`, and those after it, which are for fairseq."""
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
 
 
 class Parser(argparse.ArgumentParser):

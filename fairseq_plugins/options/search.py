@@ -1,39 +1,53 @@
 """The options of the search: the one place that defines and checks them."""
 
 import difflib
-import math
-import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fairseq_plugins.errors import ConfigurationError, check_number, flag
+from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.options.fields import check_option, option
 
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 FAIRSEQ_NAMES = {"no_repeat_ngram": "no_repeat_ngram_size"}  # of options with another name there
-# the least and the largest value of each number, and its type
-RANGES: dict[str, tuple[float, float, Any]] = {
-    "beam": (1, math.inf, numbers.Integral),
-    "nbest": (1, math.inf, numbers.Integral),
-    "lenpen": (-LARGEST_PENALTY, LARGEST_PENALTY, numbers.Real),
-    "min_len": (0, math.inf, numbers.Integral),
-    "no_repeat_ngram": (0, math.inf, numbers.Integral),
-    "sampling_topk": (0, math.inf, numbers.Integral),
-    "temperature": (0, math.inf, numbers.Real),
-    "seed": (0, 2**63 - 1, numbers.Integral),  # torch overflows beyond 64 bits
-}
+LARGEST_SEED = 2**63 - 1  # torch overflows beyond 64 bits
+SMALLEST_TEMPERATURE = 1e-3
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options of the search, named as in fairseq-generate.
+@dataclass
+class BeamSearch:
+    """Options of beam search, named as in fairseq-generate.
 
     Attributes:
         beam: number of hypotheses per sentence.
-        nbest: number of hypotheses that `Translator.hypotheses` returns, at most `beam`.
         lenpen: scores are sums of log-probabilities over length to this power.
         min_len: the fewest tokens of a hypothesis, without the end symbol.
         no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
+    """
+
+    beam: int = option(5, "the beam size", least=1)
+    lenpen: float = option(
+        1.0,
+        "the length penalty; a value above 1 favours long outputs",
+        least=-LARGEST_PENALTY,
+        most=LARGEST_PENALTY,
+    )
+    min_len: int = option(1, "the minimum length of an output in subwords", least=0)
+    no_repeat_ngram: int = option(
+        0,
+        "no sequence of N subwords occurs twice in an output; 0 turns this off (default: 3 for "
+        "summaries, 0 for translations)",
+        least=0,
+        name=FAIRSEQ_NAMES["no_repeat_ngram"],
+    )
+
+
+@dataclass
+class Options(BeamSearch):
+    """Options of the search, named as in fairseq-generate.
+
+    Attributes:
+        nbest: number of hypotheses that `Translator.hypotheses` returns, at most `beam`.
         sampling: draw `beam` hypotheses instead of searching for the best.
         sampling_topk: draw among this many best tokens; 0 for all.
         temperature: divisor of the logits when sampling.
@@ -41,15 +55,16 @@ class Options:
             the sentence's number; with torch, also on the other sentences.
     """
 
-    beam: int = 5
-    nbest: int = 1
-    lenpen: float = 1.0
-    min_len: int = 1
-    no_repeat_ngram: int = 0
-    sampling: bool = False
-    sampling_topk: int = 0
-    temperature: float = 1.0
-    seed: int = 1
+    nbest: int = option(1, "the number of outputs that --json writes, the best first", least=1)
+    sampling: bool = option(False, "draw outputs at random instead of searching for the best")
+    sampling_topk: int = option(0, "draw from the N most probable subwords; 0 allows all", least=0)
+    temperature: float = option(
+        1.0,
+        "a temperature below 1 makes probable subwords more probable when sampling",
+        least=SMALLEST_TEMPERATURE,
+        metavar="T",
+    )
+    seed: int = option(1, "the random seed of --sampling", least=0, most=LARGEST_SEED)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
@@ -86,16 +101,11 @@ def check(values: Mapping[str, Any]) -> None:
     Args:
         values: by our names or fairseq's; those that are missing are not checked.
     """
-    for name, (least, most, kind) in RANGES.items():
+    for declared in fields(Options):
+        name = declared.name
         name = name if name in values else FAIRSEQ_NAMES.get(name, name)
-        if name not in values or (name, values[name]) == ("sampling_topk", -1):  # off in fairseq
-            continue
-        value: Any = values[name]
-        check_number(name, value, least, most, kind)
-        if name == "temperature" and not 0 < float(value) < math.inf:
-            raise ConfigurationError(f"--temperature {value}: must be above 0")
-    if not isinstance(values.get("sampling", False), bool):
-        raise ConfigurationError(f"--sampling {values['sampling']!r}: must be True or False")
+        if name in values and (name, values[name]) != ("sampling_topk", -1):  # off in fairseq
+            check_option(name, values[name], declared)
     beam, nbest = (values.get(name, getattr(Options, name)) for name in ("beam", "nbest"))
     if nbest > beam:
         raise ConfigurationError(f"--nbest {nbest} is above --beam {beam}")

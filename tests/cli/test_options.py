@@ -76,7 +76,10 @@ def calls_of(monkeypatch):
         unset = {
             action.dest
             for action in parser._actions
-            if action.dest != "help" and getattr(args, action.dest) == action.default
+            if action.dest != "help"
+            and getattr(args, action.dest, None) == action.default
+            or action.dest not in vars(args)
+            and action.dest != "help"
         }
         assert unset == {"user_dir", *elsewhere.split()}
         return [function.call_args_list for function in made]
@@ -104,9 +107,9 @@ def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
     expected = {
         "threads": 2, "cpu": True, "fp16": True, "int8": True,
         "max_tokens": 70, "beam": 6, "lenpen": 0.5, "min_len": 3, "no_repeat_ngram": 4,
-        "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8, "user_dir": [],
+        "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8, "user_dir": (),
     }  # fmt: skip
-    assert opened == mock.call(["a", "b"], Path("DATA"), **expected, **options)
+    assert opened == mock.call([Path("a"), Path("b")], Path("DATA"), **expected, **options)
 
 
 def test_classify(calls_of):
@@ -115,8 +118,8 @@ def test_classify(calls_of):
     ((made,),) = calls_of(
         classify.main, words, "cli.classify.Classifier", elsewhere="output buffer processes"
     )
-    options = {"data": Path("DATA"), "cpu": True, "max_tokens": 70, "threads": 2, "user_dir": []}
-    assert made == mock.call(Path("run"), **options)
+    options = {"cpu": True, "max_tokens": 70, "threads": 2, "user_dir": ()}
+    assert made == mock.call(Path("run"), Path("DATA"), **options)
 
 
 def test_distill(calls_of):

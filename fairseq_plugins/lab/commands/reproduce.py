@@ -36,11 +36,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.cli import needs_fairseq, split, sweep
+from fairseq_plugins.cli import needs_fairseq, sweep
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.tables import FILES, LAB, RECIPES, table_of
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.options.arguments import add_flag, add_path, parser_of, split
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 
