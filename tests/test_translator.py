@@ -165,6 +165,29 @@ def test_a_line_too_long_is_translated_in_parts(translate, model):
     assert "1 line(s) longer than 23 subwords" in err and err.rstrip().endswith("parts: number 2")
 
 
+def test_a_page_shows_the_attention_of_each_translation(translate, model, tmp_path):
+    """T + 1 rows of S + 1 cells; none of empty lines and of those translated in parts."""
+    text = "Zwei <b>.\n\nVier drei acht.\n" + "eins " * 60 + "\n"
+    plain, _ = translate(text)
+    shown, _ = translate(text, "--html", tmp_path / "page.html", "--buffer", 2)
+    assert shown == plain
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<b>." not in page and "Zwei &lt;b&gt;." in page
+    sections = page.split("<h2>")[1:]
+    assert [each.split("<")[0] for each in sections] == ["1", "2", "3", "4"]
+    assert ["There is no table" in each for each in sections] == [False, True, False, True]
+    translator = Translator([model, model], cpu=True)
+    (best,) = translator.hypotheses(["Vier drei acht."])[0]
+    rows = [re.findall(r'title="([\d.]+)"', row) for row in sections[2].split("<tr>")[2:]]
+    source = translator.processor.encode("Vier drei acht.").split()
+    weights = translator.engine.attention(source, best.tokens)
+    assert weights.sum(dim=1) == pytest.approx(torch.ones(len(best.tokens) + 1))
+    assert weights.size(1) == len(source) + 1
+    assert [[float(cell) for cell in row] for row in rows] == pytest.approx(weights, abs=0.006)
+    with pytest.raises(ConfigurationError, match="--html .* needs a trained model"):
+        cli.main(["translate", "--model", "tatoeba-de-en", "--html", str(tmp_path / "no.html")])
+
+
 def test_a_translation_that_does_not_end_is_told(model):
     translator = Translator([model], cpu=True)
     translator.engine.generator.max_len = 2

@@ -107,7 +107,7 @@ def write_report(results: dict[str, Any], folder: Path, conclusions: Sequence[st
     written = [folder / "results.json", sweep_report.write_table(results, folder, conclusions)]
     print("\n" + sweep_report.table(results, conclusions))
     try:
-        written.append(sweep_report.plot(results, folder))
+        written.append(sweep_report.plot(results, folder / "scores.svg"))
     except ImportError:
         print("no plot: matplotlib is missing (pip install matplotlib, then --report-only)")
     print("written: " + " ".join(map(str, written)))

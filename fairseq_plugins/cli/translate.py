@@ -11,9 +11,10 @@ translated in parts, split after a sentence or a word; a message at the end coun
 The JSON object of --json has `translations`, a list with the best first. Each of them has its text,
 score, tokens, and complete, which is false if it was stopped at the length limit. For a model whose
 text was prepared with --protect it also has `repaired`: the spans that the model omitted or wrote
-twice.
+twice. --html writes a page for browsers that shows which subwords of the source each subword reads.
 """
 
+import contextlib
 import functools
 import itertools
 import json
@@ -24,12 +25,13 @@ from typing import Any, NamedTuple
 
 from fairseq_plugins import pretrained
 from fairseq_plugins.api import Scored, Translator
-from fairseq_plugins.cli import _lines
+from fairseq_plugins.cli import _attention_page, _lines
 from fairseq_plugins.cli._lines import TextOut
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import read_lines
+from fairseq_plugins.files import output_file, read_lines, written_whole
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import REQUIRED, option
+from fairseq_plugins.search.text import encode
 from fairseq_plugins.text.protection import missing_spans
 
 Batch = tuple[list[str], list[str] | None, int]  # lines, their prefixes, the first's number
@@ -62,6 +64,12 @@ class Translate(TextOut):
         "count translations that lack a tag, URL, number or other text that prepare-translation "
         "--protect would have protected",
     )
+    html: Path | None = option(
+        None,
+        "also write a page that shows the attention of each translation to its source; only for "
+        "trained models, not for exports",
+        metavar="FILE",
+    )
 
 
 class Done(NamedTuple):
@@ -73,6 +81,7 @@ class Done(NamedTuple):
     repaired: list[int]
     lacking: list[int]
     max_source: int
+    html: list[str]  # with --html: a section for each line
 
 
 def as_object(translation: Scored) -> dict[str, Any]:
@@ -85,6 +94,12 @@ def load(args: Translate) -> Callable[[Batch], Done]:
     translator = Translator(args.model, **args.of_model())
     if (longest := args.max_len) is not None:
         translator.max_length = lambda source_length: longest
+    attention = getattr(translator.engine, "attention", None)
+    if args.html is not None and attention is None:
+        raise ConfigurationError(
+            f"--html {args.html} needs a trained model, because an export does not return its "
+            "attention: give --model the folder of a training, or a checkpoint"
+        )
 
     def translate(batch: Batch) -> Done:
         before, (lines, prefixes, first) = translator.lines_seen, batch
@@ -103,7 +118,16 @@ def load(args: Translate) -> Callable[[Batch], Done]:
         if args.check_spans:
             pairs = enumerate(zip(lines, best), 1)
             lacking = [first + n for n, (line, each) in pairs if missing_spans(line, each.text)]
-        return Done(texts, split, cut_off, repaired, lacking, translator.max_source)
+        sections = []
+        for number, (line, each) in enumerate(zip(lines, best), first + 1):
+            if attention is not None and args.html is not None:
+                source = encode(translator.processor, line)
+                whole = source and number not in split
+                weights = attention(source, each.tokens).tolist() if whole else []
+                words = line, each.text, source, each.tokens, weights
+                sections.append(_attention_page.section(number, *words))
+        numbers = split, cut_off, repaired, lacking
+        return Done(texts, *numbers, translator.max_source, sections)
 
     return translate
 
@@ -111,6 +135,7 @@ def load(args: Translate) -> Callable[[Batch], Done]:
 @command
 def main(args: Translate) -> int:
     _lines.check_files(args)
+    page = None if args.html is None else output_file("--html", args.html)
     prefixes = None if args.prefixes is None else iter(list(read_lines(args.prefixes)))
     split: list[int] = []
     cut_off: list[int] = []
@@ -138,9 +163,15 @@ def main(args: Translate) -> int:
             repaired.extend(done.repaired)
             lacking.extend(done.lacking)
             max_source = done.max_source
+            if html is not None:
+                html.writelines(done.html)
             yield done.texts
 
-    with _lines.own_output(args.output) as out:
+    with contextlib.ExitStack() as stack:
+        html = stack.enter_context(written_whole(page)) if page is not None else None
+        if html is not None:
+            html.write(_attention_page.HEAD)
+        out = stack.enter_context(_lines.own_output(args.output))
         status = _lines.convert(args, run, out, "translated", "lines")
         if status is None:
             return 1

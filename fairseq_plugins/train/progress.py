@@ -73,7 +73,8 @@ class Progress(Reports, logging.Handler):
         epochs = {(number - 1) // max(1, per_epoch) for number in (self.before, update)}
         alone = self.before >= 0 and len(epochs) == 1
         seconds = stats["wpb"] / stats["wps"] if alone and stats.get("wps") else None
-        self._keep(update=update, per_epoch=per_epoch, seconds=seconds)
+        losses = {name: stats[name] for name in ("loss", "nll_loss") if name in stats}
+        self._keep(update=update, per_epoch=per_epoch, seconds=seconds, stats=losses)
         self.before = update
         if self.master:
             loss, left = _loss(stats), self._left(now, update)
@@ -81,7 +82,7 @@ class Progress(Reports, logging.Handler):
 
     def validated(self, update: int, subset: str, stats: Mapping[str, Any]) -> None:
         self.before = -1
-        self._keep(update=update, subset=subset, stats=history.numbers(stats))
+        self._keep(update=update, subset=subset, stats=stats)
         if self.master:
             found = (f"  {name} {format_stat(stats[name])}" for name in SCORES if name in stats)
             self.say(f"update {update:,}{self.goal}  {subset} {_loss(stats)}{''.join(found)}")
@@ -94,6 +95,9 @@ class Progress(Reports, logging.Handler):
         self._keep(update=self.trainer.get_num_updates())
 
     def _keep(self, **report: Any) -> None:
+        if "stats" in report:
+            hours = round(self.trainer.cumulative_training_time() / 3600, 5)
+            report.update(stats=history.numbers(report["stats"]), hours=hours)
         if self.master:
             history.add(self.folder, **report)
 

@@ -201,7 +201,7 @@ def write_table(results: dict[str, Any], folder: Path, conclusions: Sequence[str
     return folder / "table.md"
 
 
-def plot(results: dict[str, Any], folder: Path) -> Path:
+def plot(results: dict[str, Any], path: Path) -> Path:
     """Draw the first score of each row: each seed and their mean, beside the paper's figures.
 
     Raises:
@@ -210,9 +210,8 @@ def plot(results: dict[str, Any], folder: Path) -> Path:
     metric = results["metrics"][0] if results["metrics"] else ""
     rows = [row for row in results["rows"] if scores(row, metric)][::-1]
     panels = {"here": [scores(row, metric) for row in rows]}
-    if all(row["paper"] for row in rows):
+    if all(row.get("paper") for row in rows):
         panels["paper"] = [row["paper"]["scores"][:1] for row in rows]
-    path = folder / "scores.svg"
     with figure(path, len(panels), width=6.5, height=1.2 + 0.36 * len(rows)) as axes:
         for axis, (title, values) in zip(axes, panels.items()):
             for place, own in enumerate(values):

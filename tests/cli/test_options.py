@@ -27,6 +27,7 @@ from fairseq_plugins.options import recipes
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
+    "plot": "cli/test_plot.py",
     "sweep": "train/test_sweep.py",
     "prepare-bidirectional": "data/test_bidirectional.py",
     **{
@@ -94,7 +95,7 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
 @pytest.mark.parametrize(
     "main, more, options, elsewhere",
     [
-        (translate.main, ["--nbest", 2, "--json"], {"nbest": 2}, "prefixes"),
+        (translate.main, ["--nbest", 2, "--json"], {"nbest": 2}, "prefixes check_spans html"),
         (summarize.main, ["--nbest", 2, "--json"], {"nbest": 2}, "documents"),
     ],
 )

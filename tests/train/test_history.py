@@ -41,3 +41,18 @@ def test_of_several_validation_subsets_the_first_counts_and_a_torn_line_does_not
     with open(tmp_path / history.NAME, "a") as file:
         file.write('{"update": 9')
     assert history.read(tmp_path) == (20, 50, None, [{"num_updates": 20, "bleu": 30.0}])
+
+
+def test_curves_have_losses_and_hours_of_what_counts(tmp_path):
+    def trained(update, loss, hours):
+        return {"update": update, "stats": {"nll_loss": loss}, "hours": hours}
+
+    valid = {"update": 20, "subset": "valid", "stats": {"bleu": 30.0}, "hours": 0.5}
+    lines = [trained(10, 9.0, 0.1), trained(20, 8.0, 0.2), valid, trained(30, 7.0, 0.3)]
+    for line in [*lines, {"resumed": 20}, trained(30, 6.0, 0.6)]:
+        history.add(tmp_path, **line)
+    found = history.curves(tmp_path)
+    assert [tuple(each.values()) for each in found["train"]] == [
+        (9.0, 0.1, 10), (8.0, 0.2, 20), (6.0, 0.6, 30),
+    ]  # fmt: skip
+    assert found["valid"] == [{"bleu": 30.0, "hours": 0.5, "update": 20}]

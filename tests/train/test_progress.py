@@ -23,7 +23,8 @@ def built(progress, updates=0, hours=0.0, captured=False, epochs=0):
     end = SimpleNamespace(max_update=updates, max_epoch=epochs, stop_time_hours=hours)
     cfg = SimpleNamespace(optimization=end, model=SimpleNamespace(cuda_graphs=captured))
     cfg.checkpoint = SimpleNamespace(save_dir="no such folder")
-    progress.built(SimpleNamespace(cfg=cfg, model=SimpleNamespace(parameters=list)))
+    model = SimpleNamespace(parameters=list)
+    progress.built(SimpleNamespace(cfg=cfg, model=model, cumulative_training_time=lambda: 1.0))
     return progress
 
 
@@ -52,6 +53,10 @@ def test_reports_of_a_real_training(run_train, toy_data, train_args, tmp_path, s
     kept = history.read(tmp_path, warm_up=0)
     assert kept.updates == 6 and [each["num_updates"] for each in kept.valid] == [4, 6]
     assert kept.updates_per_epoch and kept.seconds is not None and kept.valid[0]["nll_loss"] > 1
+    points = history.curves(tmp_path)
+    assert [each["update"] for each in points["train"]] == [2, 4, 6]
+    hours = [each["hours"] for each in points["train"]]  # those before the checkpoint count
+    assert 0 < hours[0] < hours[1] < hours[2] < 1 and points["train"][0]["nll_loss"] > 1
 
     said.clear()
     model = tmp_path / "checkpoint_last.pt"

@@ -48,7 +48,7 @@ def add_arguments(
     )
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help=text)
     add_path(parser, "--json", "FILE", "also write all figures to this file")
-    add_path(parser, "--plot", "FILE", "also plot them to this file (.svg)")
+    add_path(parser, "--plot", "FILE", "also plot them to this file (.svg or .png)")
 
 
 def choose_device(args: argparse.Namespace) -> torch.device:

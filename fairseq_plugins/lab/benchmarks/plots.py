@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.system.plotting import COLOURS, MARKERS, check, figure
+from fairseq_plugins.system.plotting import COLOURS, MARKERS, bars, check, figure
 
 __all__ = ["COLOURS", "MARKERS", "Curve", "bars", "check", "curves", "figure", "legend", "line"]
 
@@ -17,30 +17,6 @@ class Curve(NamedTuple):
     across: Sequence[float]
     up: Sequence[float]
     ends: str = ""
-
-
-def bars(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
-    """Draw time ratios with their quartiles, and a mark at each ratio of operations."""
-    with figure(path, width=7.5, height=1.2 + 0.42 * len(rows)) as (axis,):
-        places = list(range(len(rows)))[::-1]
-        middle = [row["time_ratio"] for row in rows]
-        ranges = [row["time_ratio_quartiles"] or [row["time_ratio"]] * 2 for row in rows]
-        low, high = zip(*ranges)
-        error = [
-            [max(0.0, m - v) for m, v in zip(middle, low)],
-            [max(0.0, v - m) for m, v in zip(middle, high)],
-        ]
-        axis.barh(places, middle, color=COLOURS[0], height=0.6, label="time (quartiles)")
-        axis.errorbar(middle, places, xerr=error, fmt="none", ecolor="#000000", capsize=3)
-        counted = [(row.get("flop_ratio"), place) for row, place in zip(rows, places)]
-        counted = [(value, place) for value, place in counted if value is not None]
-        if counted:
-            axis.plot(*zip(*counted), "|", color=COLOURS[1], ms=16, mew=3, label="operations")
-        axis.set_yticks(places)
-        axis.set_yticklabels([row["contender"] for row in rows])
-        axis.set_title(title)
-        axis.set_xlim(left=0)
-        axis.legend(loc="lower right", fontsize=8)
 
 
 def time_and_bleu(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:

@@ -14,6 +14,7 @@ from fairseq import utils
 from fairseq.data.data_utils import collate_tokens
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.nat import FairseqNATModel
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
@@ -168,6 +169,33 @@ class TrainedModel:
                 outputs[index] = hypotheses
             done(len(batch))
         return outputs
+
+    @torch.no_grad()
+    def attention(self, source: Sequence[str], target: Sequence[str]) -> Tensor:
+        """The cross-attention of the last decoder layer: its heads' mean, and the models'.
+
+        Args:
+            source: S subwords.
+            target: T subwords of a translation.
+
+        Returns:
+            (T + 1) x (S + 1): how much each subword of the target, and its end symbol, reads each
+            subword of the source, and its end symbol. A row has the sum 1.
+
+        Raises:
+            ConfigurationError: a decoder is not that of a Transformer.
+        """
+        tokens = _encode(self.task.source_dictionary, [source])[0].unsqueeze(0).to(self.device)
+        previous = _encode(self.task.target_dictionary, [target])[0].roll(1).unsqueeze(0)
+        found = []
+        for model in self.models:
+            if not isinstance(model.decoder, TransformerDecoderBase):
+                kind = type(model.decoder).__name__
+                raise ConfigurationError(f"the attention of a {kind} cannot be shown")
+            encoded = model.encoder(tokens, torch.tensor([tokens.size(1)], device=self.device))
+            _, extra = model.decoder.extract_features(previous.to(self.device), encoded)
+            found.append(extra["attn"][0][0].float().cpu())
+        return torch.stack(found).mean(dim=0)
 
     def _search_batch(
         self, inputs: list[Input], tokens: list[Tensor], count: int, copied: bool

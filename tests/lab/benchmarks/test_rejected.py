@@ -31,7 +31,7 @@ REJECTED = {
     "train-step DATA --arch transformer --rounds 0": "--rounds 0: must be at least 1",
     "train-step DATA --arch transformer --batches 99": "--batches 99: the training set has",
     "train-step DATA --arch transformer --dtype fp16": "--dtype fp16 needs a GPU",
-    "train-step DATA --arch transformer --plot plot.png": "must end in .svg",
+    "train-step DATA --arch transformer --plot plot.pdf": "must end in .svg",
     "train-step tests --arch transformer": "has no dict",
 }
 

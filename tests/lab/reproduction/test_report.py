@@ -63,9 +63,9 @@ def test_scores_are_plotted_for_each_row_and_against_the_number_of_pairs(results
     assert points["ftc-2x3"] == {40000: 35.25, 160239: 35.25}
     assert len(points) == 2  # rows with scores
     pytest.importorskip("matplotlib")
-    drawn = sweep_report.plot(made, tmp_path).read_text()
+    drawn = sweep_report.plot(made, tmp_path / "scores.svg").read_text()
     made["rows"][0]["runs"].pop()
-    assert "<svg" in drawn and sweep_report.plot(made, tmp_path).read_text() != drawn
+    assert "<svg" in drawn and sweep_report.plot(made, tmp_path / "scores.svg").read_text() != drawn
     for table in map(table_of, FILES):  # published scores are of one of the metrics
         if table.by_pairs:
             assert table.by_pairs["metric"] in [title for _, title in table.metrics]

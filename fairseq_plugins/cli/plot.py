@@ -1,0 +1,119 @@
+"""Plot learning curves of trainings, or the results of a sweep or benchmark.
+
+    fairseq-plugins plot runs/transformer runs/transformer_ftc --out curves.svg
+    fairseq-plugins plot runs/sweep_windows/results.json --out scores.svg
+    fairseq-plugins plot speed.json --out speed.png
+
+RUN is the folder of a training (--save-dir). Its losses on the training set and on the validation
+set are drawn against updates and hours, and so are BLEU, ROUGE or accuracy where the training
+computed them. Hours are those for which the training ran, with validation and saving, until now.
+The JSON file of `sweep` gives the scores of its rows, and that of `benchmark --json` gives ratios
+of time. The file's name ends in .svg or .png. This command needs matplotlib.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import output_file, read_json
+from fairseq_plugins.options.arguments import add_path, parser_of
+from fairseq_plugins.system import plotting
+from fairseq_plugins.train import history, sweep_report
+
+LOSSES = {
+    "nll_loss": "negative log-likelihood,\nbits per token",
+    "loss": "loss, bits",  # of classifiers
+}
+SCORES = {
+    "bleu": "BLEU, validation set",
+    "rouge1": "ROUGE-1, validation set",
+    "accuracy": "accuracy in %, validation set",
+}
+ACROSS = {"update": "updates", "hours": "hours of training"}
+Curves = dict[str, list[dict[str, float]]]  # see `history.curves`
+
+
+def read_run(folder: Path) -> Curves:
+    """The curves of a training.
+
+    Raises:
+        ConfigurationError: the folder has no history, or the history has no losses yet.
+    """
+    if not (folder / history.NAME).is_file():
+        raise ConfigurationError(
+            f"{folder}: no such file, and no folder of a training with {history.NAME}: give the "
+            "--save-dir of `train`, or a JSON file of `sweep` or `benchmark`"
+        )
+    found = history.curves(folder)
+    if not any(found.values()):
+        raise ConfigurationError(f"{folder / history.NAME} has no losses yet: plot the run later")
+    return found
+
+
+def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
+    """Draw losses and scores against updates and hours: a colour for each run."""
+    known = {
+        name for run in runs.values() for each in [*run["train"], *run["valid"]] for name in each
+    }
+    shown = [
+        next(name for name in LOSSES if name in known),
+        *(name for name in SCORES if name in known),
+    ]
+    with plotting.figure(path, columns=2, rows=len(shown), height=2.9) as axes:
+        for number, axis in enumerate(axes):
+            value, (across, title) = shown[number // 2], list(ACROSS.items())[number % 2]
+            for style, (name, run) in enumerate(runs.items()):
+                colour = plotting.COLOURS[style % len(plotting.COLOURS)]
+                marker = plotting.MARKERS[style % len(plotting.MARKERS)]
+                looks: dict[str, dict[str, Any]] = {
+                    "train": {"linestyle": ":", "linewidth": 1.2},
+                    "valid": {"marker": marker, "ms": 3.5, "linewidth": 1.4, "label": name},
+                }
+                for kind, look in looks.items():
+                    points = [each for each in run[kind] if value in each]
+                    x, y = ([each[key] for each in points] for key in (across, value))
+                    axis.plot(x, y, color=colour, **look)
+            axis.sharex(axes[number % 2])
+            axis.set_xlim(left=0)
+            axis.set_xlabel(title)
+            if number % 2 == 0:
+                axis.set_ylabel({**LOSSES, **SCORES}[value])
+        axes[0].plot([], [], ":", color="#000000", label="dotted: training set")
+        handles = axes[0].get_legend_handles_labels()
+        axes[0].figure.legend(*handles, ncol=2, fontsize=8, loc="outside upper center")
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = parser_of("plot", __doc__)
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN",
+        help="the folder of a training; or one JSON file of sweep or benchmark",
+    )  # fmt: skip
+    add_path(parser, "--out", "FILE", "the picture to write (.svg or .png)", required=True)
+    args = parser.parse_args(argv)
+    plotting.check(args.out, "--out")
+    out, first = output_file("--out", args.out), args.runs[0]
+    if not first.is_file():
+        names = [run.resolve().name for run in args.runs]
+        runs = {
+            name if names.count(name) == 1 else str(run): read_run(run)
+            for name, run in zip(names, args.runs)
+        }
+        plot_curves(out, runs)
+    else:
+        stored = read_json(first) if len(args.runs) == 1 else None
+        results = stored if isinstance(stored, dict) else {}
+        rows = results.get("rows", [])
+        timed = [row for row in rows if row.get("time_ratio")]
+        if rows and "metrics" in results:
+            sweep_report.plot(results, out)
+        elif timed and len({row["contender"] for row in timed}) == len(timed):
+            plotting.bars(out, timed, f"{results['command']}: ratio to {rows[0]['contender']}")
+        else:
+            raise ConfigurationError(
+                f"{first}: this is not the results.json of one sweep, and no ratios of time of one "
+                "benchmark: give one such file, or folders of trainings"
+            )
+    print(f"written: {args.out}")
+    return 0
