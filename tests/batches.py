@@ -2,12 +2,16 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 SIDES = ("left", "right")
+PAD, END = 1, 2  # as in fairseq's dictionaries
+TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
 
 
 def half(*choices: Sequence) -> list[tuple]:
@@ -127,3 +131,20 @@ def run_or_skip(compute: Callable):
         if "not implemented for" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def make_criterion(kind: Callable, **options: Any) -> Any:
+    return kind(TASK, **{"sentence_avg": False, "label_smoothing": 0.1, **options})
+
+
+def run_criterion(
+    criterion: Callable, model: Any, sample: dict[str, Any], seed: int = 1
+) -> tuple[Tensor, int, dict[str, Any], dict[str, Tensor]]:
+    """Loss, sample size and logs of a batch, and the gradient of each parameter that has one."""
+    model.zero_grad()
+    torch.manual_seed(seed)
+    loss, size, log = criterion(model, sample)
+    if loss.requires_grad:
+        loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), size, log, gradients

@@ -29,27 +29,18 @@ from fairseq_plugins.losses import (
 from fairseq_plugins.losses.chunked import Objective
 from fairseq_plugins.losses.label_smoothed import find_projection
 from fairseq_plugins.models import decoder
-
-PAD = 1
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
+from tests.batches import TASK, make_criterion, run_criterion
+from tests.losses.test_two_passes import ONE_PASS, make_problem
 
 
 def run(kind, model, sample, **options):
-    settings = {"sentence_avg": False, "label_smoothing": 0.1, **options}
-    model.zero_grad()
-    torch.manual_seed(1)
-    loss, size, log = kind(TASK, **settings)(model, sample)
-    gradients = {}
-    if loss.requires_grad:
-        loss.backward()
-        gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    return loss.detach(), size, log, gradients
+    return run_criterion(make_criterion(kind, **options), model, sample)
 
 
 def smoothed_cross_entropy(x, target, weight, bias, smoothing, chunk):
     """The chunked loss of one pass."""
     objective = Objective(smoothing)
-    return chunked.chunked_loss(x.unsqueeze(0), target, weight, bias, objective, chunk)
+    return chunked.chunked_loss(x.view(1, *x.shape[-2:]), target, weight, bias, objective, chunk)
 
 
 def assert_equal(model, sample, **options):
@@ -121,16 +112,8 @@ def test_unreduced_losses_are_fairseqs(build, make_sample):
     assert torch.equal(*losses)
 
 
-def make_problem(tokens=7, dim=3, vocabulary=11, dtype=torch.float64, scale=1.0):
-    generator = torch.Generator().manual_seed(1)
-    shapes = ((tokens, dim), (vocabulary, dim), (vocabulary,))
-    values = [scale * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
-    target = torch.randint(0, vocabulary, (tokens,), generator=generator)
-    return [v.to(dtype).requires_grad_() for v in values], target
-
-
 def test_validation_computes_no_gradients(monkeypatch):
-    (x, weight, b), target = make_problem()
+    (x, weight, b), target = make_problem(ONE_PASS)
     kind, asked = chunked._Gradients, []
     monkeypatch.setattr(
         chunked, "_Gradients", lambda *given: asked.append(given[0]) or kind(*given)
@@ -168,13 +151,13 @@ def mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothi
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_of_a_mixture_in_value_and_every_gradient(chunk, smoothing):
-    (x, weight, _), target = make_problem()
+    (x, weight, _), target = make_problem(ONE_PASS)
     log_generate, odds, words, sentence = make_copies()
     target[:3] = words[sentence[:3], 0]  # some targets can be copied
     leaves = (x, weight, log_generate, odds)
-    expected = mixture_loss(x, weight, target, log_generate, odds, words, sentence, smoothing)
+    expected = mixture_loss(x[0], weight, target, log_generate, odds, words, sentence, smoothing)
     found = chunked.chunked_loss(
-        x.unsqueeze(0),
+        x,
         target,
         weight,
         None,
@@ -230,9 +213,9 @@ def test_a_word_that_fills_a_chunk_stays_within_fp16():
 
 
 def test_autocast_on_a_cpu():
-    (x, weight, b), target = make_problem(dtype=torch.float32)
+    (x, weight, b), target = make_problem(ONE_PASS, torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = functional.linear(x, torch.eye(3))
+        half = functional.linear(x[0], torch.eye(3))
         loss = smoothed_cross_entropy(half, target, weight, b, 0.1, 3).loss
         log_probs = functional.linear(half, weight, b).float().log_softmax(dim=-1)
     expected, _ = label_smoothed_nll_loss(log_probs, target, 0.1, ignore_index=-1)
@@ -380,12 +363,6 @@ def test_trains_as_fairseqs(run_train, toy_data, train_args, tmp_path):
         if name.endswith("_float_tensor"):  # holds nothing but a type, whatever was in memory
             continue
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
-
-
-def test_trains_in_bf16(run_train, toy_data, train_args, tmp_path):
-    words = [*train_args, "--criterion", "label_smoothed_cross_entropy_fused", "--bf16"]
-    output = run_train(toy_data.bin, *words, "--save-dir", tmp_path, "--max-update", 2).output
-    assert "| nll_loss " in output and "nan" not in output
 
 
 def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():

@@ -2,13 +2,14 @@
 
 import contextlib
 import math
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.losses import (
@@ -19,9 +20,8 @@ from fairseq_plugins.losses import (
     two_passes,
 )
 from fairseq_plugins.losses.chunked import Objective, chunked_loss, plain_loss
+from tests.batches import END, PAD, TASK, make_criterion, run_criterion
 
-PAD, END = 1, 2
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: END))
 RDROP = Objective(0.1, (0.5, 0.5), (1.25, 1.25))
 SIMCUT = Objective(0.1, (1.0, 0.0), (3.0, 0.0))
 UNEQUAL = Objective(0.2, (0.3, 0.7), (0.4, 1.9))
@@ -152,23 +152,14 @@ def test_in_half_precision_no_worse_than_plain(dtype, scale, objective):
         assert (found - exact).abs().max() <= allowed
 
 
-def make(kind, **options):
-    settings = {"sentence_avg": False, "label_smoothing": 0.1, **options}
-    return kind(TASK, **settings)
+def test_objectives_are_those_of_the_papers():
+    assert make_criterion(LabelSmoothedCrossEntropyRDrop, rdrop_alpha=5.0).objective() == RDROP
+    assert make_criterion(LabelSmoothedCrossEntropySimCut, simcut_alpha=3.0).objective() == SIMCUT
 
 
 def assert_close(found, expected):
     torch.testing.assert_close(found[0], expected[0])
     torch.testing.assert_close(found[3], expected[3])
-
-
-def run(criterion, model, sample, seed=1):
-    model.zero_grad()
-    torch.manual_seed(seed)
-    loss, size, log = criterion(model, sample)
-    loss.backward()
-    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    return loss.detach(), size, log, gradients
 
 
 @contextlib.contextmanager
@@ -206,11 +197,11 @@ def test_chunked_equals_plain(build, make_sample, kind, options, arch, tied):
         {"sentence_avg": True, "label_smoothing": 0.0},
         {"ignore_prefix_size": 2, "report_accuracy": True},
     ):
-        criterion = make(kind, **options, **more)
+        criterion = make_criterion(kind, **options, **more)
         with plain(model):
-            expected = run(criterion, model, sample)
+            expected = run_criterion(criterion, model, sample)
         with mock.patch.object(chunked, "CHUNK", 6):
-            found = run(criterion, model, sample)
+            found = run_criterion(criterion, model, sample)
         assert expected[2]["kl"] > 0
         assert found[1] == expected[1]
         for name, value in expected[2].items():
@@ -223,51 +214,24 @@ def test_recomputed_activations_draw_the_same(build, make_sample, kind, options)
     sample, results = make_sample((5, 1, 7, 3)), []
     for words in ([], ["--checkpoint-activations"]):
         model = build("--dropout", 0.2, *words).train()
-        results.append(run(make(kind, **options), model, sample))
+        results.append(run_criterion(make_criterion(kind, **options), model, sample))
     torch.testing.assert_close(results[1][0], results[0][0])
     torch.testing.assert_close(results[1][3], results[0][3])
-
-
-@CRITERIONS
-def test_padding_does_not_count(build, make_sample, kind, options):
-    """Two more columns of padding on each side, and another word in none of the targets."""
-    model = build("--dropout", 0).train()
-    sample = make_sample((5, 1, 7, 3))
-    wider = {**sample, "net_input": dict(sample["net_input"])}
-    columns = torch.full((4, 2), PAD)
-    wider["net_input"]["src_tokens"] = torch.cat([columns, sample["net_input"]["src_tokens"]], 1)
-    previous = sample["net_input"]["prev_output_tokens"]
-    wider["net_input"]["prev_output_tokens"] = torch.cat([previous, columns], 1)
-    wider["target"] = torch.cat([sample["target"], columns], 1)
-
-    def run_with(sample):
-        with mock.patch.object(torch, "rand", lambda shape, device: torch.full(shape, 0.9)):
-            return run(make(kind, **options), model, sample)
-
-    expected, found = run_with(sample), run_with(wider)
-    torch.testing.assert_close(found[0], expected[0])
-    torch.testing.assert_close(found[3], expected[3])
 
 
 @CRITERIONS
 @pytest.mark.parametrize("alpha", [0.0, 2.5])
 def test_validation_and_alpha_0_are_one_plain_pass(build, make_sample, kind, options, alpha):
     model, sample = build("--dropout", 0.2, arch="transformer"), make_sample((5, 1, 7, 3))
-    criterion = make(kind, **{**options, sorted(options)[0]: alpha})
+    criterion = make_criterion(kind, **{**options, sorted(options)[0]: alpha})
     model.train(alpha == 0)
     calls = []
     model.encoder.register_forward_pre_hook(lambda module, args: calls.append(1))
-    found = run(criterion, model, sample)
+    found = run_criterion(criterion, model, sample)
     with in_float64(model):
-        expected = run(label_smoothing(), model, sample)
+        expected = run_criterion(make_criterion(LabelSmoothedCrossEntropyCriterion), model, sample)
     assert len(calls) == 2 and list(found[2]) == list(expected[2])
     assert_close(found, expected)
-
-
-def label_smoothing():
-    from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-
-    return LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)
 
 
 def make_draw(sample, probability, packed):
@@ -289,12 +253,12 @@ def make_draw(sample, probability, packed):
 
 @pytest.mark.parametrize("arch", ["transformer", "transformer_ftc"])
 @pytest.mark.parametrize(
-    "tied", [[], ["--share-decoder-input-output-embed"]], ids=["untied", "tied"]
+    "tied", [[], ["--share-decoder-input-output-embed"], ["--share-all-embeddings"]], ids=str
 )
-def test_simcut_is_its_equation(build, make_sample, arch, tied):
+def test_simcut_is_its_equation(build_joined, make_sample, arch, tied):
     """Lost words are replaced by one whose embedding is zero, in a forward of its own."""
     alpha, probability, zero_word = 2.5, 0.4, 41
-    model = build(*tied, "--dropout", 0, arch=arch).train()
+    model = build_joined(*tied, "--dropout", 0, arch=arch).train()
     with torch.no_grad():
         for side in (model.encoder, model.decoder):
             side.embed_tokens.weight[zero_word] = 0.0
@@ -302,9 +266,12 @@ def test_simcut_is_its_equation(build, make_sample, arch, tied):
     lost, rand = make_draw(sample, probability, packed=arch != "transformer")
     assert all(2 < mask.sum() < mask.numel() / 2 for mask in lost.values())
 
-    criterion = make(LabelSmoothedCrossEntropySimCut, simcut_alpha=alpha, simcut_p=probability)
-    with mock.patch.object(torch, "rand", rand):
-        found = run(criterion, model, sample)
+    criterion = make_criterion(
+        LabelSmoothedCrossEntropySimCut, simcut_alpha=alpha, simcut_p=probability
+    )
+    with mock.patch.object(torch, "rand", mock.Mock(side_effect=rand)) as drawn:
+        found = run_criterion(criterion, model, sample)
+    assert drawn.call_count == 2  # once for each side
 
     net_input = sample["net_input"]
     cut_input = {
@@ -327,6 +294,9 @@ def test_simcut_is_its_equation(build, make_sample, arch, tied):
     torch.testing.assert_close(found[0], (cross + alpha * divergence).detach())
     assert float(found[2]["kl"]) == pytest.approx(divergence.item())
     assert divergence > 0.1
+    with metrics.aggregate() as logged:  # in bits per token of both processes
+        LabelSmoothedCrossEntropySimCut.reduce_metrics([found[2], found[2]])
+    assert logged["kl"].avg == pytest.approx(divergence.item() / found[1] / math.log(2))
     (cross + alpha * divergence).backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is None:
@@ -339,65 +309,21 @@ def test_simcut_is_its_equation(build, make_sample, arch, tied):
         torch.testing.assert_close(gradient, expected, msg=name)
 
 
-class Side(torch.nn.Module):
-    def __init__(self, embed_tokens):
-        super().__init__()
-        self.embed_tokens = embed_tokens
-
-
-def make_embeddings(shared):
-    """An encoder and a decoder that embed every token as ones, wrapped as by DDP."""
-    first = torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
-    second = first if shared else torch.nn.Embedding.from_pretrained(torch.ones(50, 4))
-    inner = torch.nn.Module()
-    inner.encoder, inner.decoder = Side(first), Side(second)
-    wrapped = torch.nn.Module()
-    wrapped.module = inner
-    return wrapped, lambda tokens: [
-        side.embed_tokens(tokens)[..., 0] for side in (inner.encoder, inner.decoder)
-    ]
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_which_words_are_lost(shared):
-    """Of the second copy one in twenty, never an end, on both sides; nothing afterwards."""
-    criterion = make(LabelSmoothedCrossEntropySimCut)
-    model, embed = make_embeddings(shared)
-    tokens = torch.randint(3, 50, (400, 100))
-    tokens[:, ::10] = END
-    drawn = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        with criterion.perturb(model):
-            drawn.append(embed(tokens))
-    torch.testing.assert_close(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0][0], drawn[2][0])
-    assert not torch.equal(*drawn[0])
-    for embedded in drawn[0]:
-        assert embedded[:, ::10].eq(1).all()
-        values = embedded[tokens != END].unique()
-        torch.testing.assert_close(values, torch.tensor([0.0, 1.0]))
-        for half, cut in ((slice(0, 200), 0.0), (slice(200, 400), 0.05)):
-            lost = embedded[half][tokens[half] != END].eq(0).double().mean().item()
-            assert lost == pytest.approx(cut, abs=0.015 if cut else 0)
-    assert torch.stack(embed(tokens)).eq(1).all()
-
-
 @pytest.mark.parametrize("kind", [LabelSmoothedCrossEntropyRDrop, LabelSmoothedCrossEntropySimCut])
 def test_an_adaptive_softmax_is_refused(build, make_sample, kind):
     model = build("--adaptive-softmax-cutoff", "10,20", arch="transformer", plain=True).train()
     message = "use --criterion adaptive_loss --ddp-backend legacy_ddp"
     with pytest.raises(ConfigurationError, match=f"--adaptive-softmax-cutoff .*: {message}"):
-        make(kind)(model, make_sample((5, 1)))
+        make_criterion(kind)(model, make_sample((5, 1)))
     with pytest.raises(ConfigurationError, match=message):
-        make(LabelSmoothedCrossEntropyFused)(model, make_sample((5, 1)))
+        make_criterion(LabelSmoothedCrossEntropyFused)(model, make_sample((5, 1)))
 
 
 def test_hooks_go_when_the_model_fails(build, make_sample):
     model, sample = build(arch="transformer").train(), make_sample((5, 1, 7, 3))
     sample["net_input"]["src_tokens"] = None
     with pytest.raises(Exception):  # noqa: B017
-        make(LabelSmoothedCrossEntropySimCut)(model, sample)
+        make_criterion(LabelSmoothedCrossEntropySimCut)(model, sample)
     assert not model.encoder.embed_tokens._forward_hooks
     assert not model.decoder.embed_tokens._forward_hooks
 
@@ -435,23 +361,22 @@ def test_options_arrive(name, options):
 
 def test_models_without_embeddings_are_refused(make_sample):
     with pytest.raises(ConfigurationError, match="Linear does not support SimCut.*rdrop"):
-        make(LabelSmoothedCrossEntropySimCut)(torch.nn.Linear(2, 2).train(), make_sample((2,)))
+        make_criterion(LabelSmoothedCrossEntropySimCut)(
+            torch.nn.Linear(2, 2).train(), make_sample((2,))
+        )
 
 
-@pytest.mark.parametrize("arch, words", [
-    ("transformer", ""),
-    ("transformer_ftc", "--encoder-blocks 1,1 --share-decoder-input-output-embed"),
-    ("fastformer_encoder", "--update-freq 2"),
-    ("mscffn_transformer", "--bf16"),
+@pytest.mark.parametrize("words", [
+    "transformer --criterion label_smoothed_cross_entropy_fused --bf16",
+    "transformer_ftc --criterion label_smoothed_cross_entropy_rdrop --encoder-blocks 1,1",
+    "fastformer_encoder --criterion label_smoothed_cross_entropy_rdrop --update-freq 2",
+    "mscffn_transformer --criterion label_smoothed_cross_entropy_simcut --bf16",
 ])  # fmt: skip
-@pytest.mark.parametrize("criterion", ["rdrop --rdrop-alpha 5", "simcut --simcut-p 0.3"])
-def test_trains_every_architecture(
-    run_train, toy_data, train_args, tmp_path, arch, words, criterion
-):
-    criterion = f"--criterion label_smoothed_cross_entropy_{criterion} --dropout 0.1 --max-update 2"
-    words = [*train_args, "--arch", arch, *words.split(), *criterion.split()]
-    output = run_train(toy_data.bin, *words, "--save-dir", tmp_path).output
-    assert "| kl " in output and "nan" not in output
+def test_trains_every_architecture(run_train, toy_data, train_args, tmp_path, words):
+    words = [*train_args, "--arch", *words.split(), "--max-update", 2, "--save-dir", tmp_path]
+    output = run_train(toy_data.bin, *words).output
+    assert ("| kl " in output) == ("fused" not in output) and "| nll_loss " in output
+    assert "nan" not in output
 
 
 def test_simcut_resumes_exactly(run_train, toy_data, train_args, tmp_path):

@@ -1,11 +1,9 @@
 """Models that copy: every combination, both criterions and training paths, what is refused."""
 
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment,
@@ -22,7 +20,7 @@ from fairseq_plugins.losses import (
     chunked,
 )
 from fairseq_plugins.models import decoder
-from tests.batches import assert_close
+from tests.batches import assert_close, make_criterion, run_criterion
 from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
 from tests.reference.copy_attention import copy_probabilities
@@ -32,7 +30,6 @@ COMPRESSIONS = {
     "none": "--encoder-blocks 2 --time-window 1 --feature-window 1",
     "both": "--encoder-blocks 1,1 --time-window 2 --feature-window 2",
 }
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1, eos=lambda: 2))
 LENGTHS = (5, 1, 9, 3)
 
 
@@ -46,13 +43,9 @@ def sample_with_copies(make_sample, lengths=LENGTHS, **kwargs):
 
 
 def run(kind, model, sample, **options):
-    model.zero_grad()
-    torch.manual_seed(1)
-    criterion = kind(TASK, sentence_avg=False, label_smoothing=0.1, **options)
-    loss, _, log = criterion(model, sample)
-    loss.backward()
-    log = {name: float(value) for name, value in log.items()}
-    return loss.detach(), log, {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+    criterion = make_criterion(kind, **options)
+    loss, _, log, gradients = run_criterion(criterion, model, sample)
+    return loss, {name: float(value) for name, value in log.items()}, gradients
 
 
 def assert_same(found, expected, tolerance):
@@ -69,7 +62,9 @@ def assert_all_forms_agree(model, sample, paths=(False, True)):
     for packs in paths:
         model.train().decoder.packs = packs
         plain = run(LabelSmoothedCrossEntropyCriterion, model, sample, report_accuracy=True)
-        with mock.patch.object(chunked, "CHUNK", 4):
+        # packed sequences reach the loss as they are, never in the layout of the batch
+        layout = mock.patch.object(decoder, "put_rows", None if packs else decoder.put_rows)
+        with mock.patch.object(chunked, "CHUNK", 4), layout:
             fused = run(LabelSmoothedCrossEntropyFused, model, sample, report_accuracy=True)
         assert_same(fused, plain, 1e-9)
         results.append(plain)
@@ -206,7 +201,7 @@ def test_in_fp16_gradients_of_rare_copies_are_finite(build_joined, make_sample):
         model.to(dtype)
         for kind in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyFused):
             model.zero_grad()
-            loss, _, _ = kind(TASK, sentence_avg=False, label_smoothing=0.1)(model, sample)
+            loss, _, _ = make_criterion(kind)(model, sample)
             (128 * loss).backward()
             for name, parameter in model.named_parameters():
                 assert parameter.grad is None or parameter.grad.abs().max() < 65504, name
@@ -226,15 +221,6 @@ def test_two_passes_take_the_plain_form(build_joined, make_sample):
     assert_close(loss, expected[0], "loss", 1e-6)
     for name, gradient in expected[2].items():
         assert_close(gradients[name], gradient, name, 1e-5)
-
-
-def test_packed_copies_reach_the_loss(build_joined, make_sample, monkeypatch):
-    """Attention and log-odds of real positions alone, never in the layout of the batch."""
-    model = build_joined(*COPY, "--encoder-blocks", "1,1", "--training-path", "fast").train()
-    sample = sample_with_copies(make_sample)
-    expected = run(LabelSmoothedCrossEntropyCriterion, model, sample)
-    monkeypatch.setattr(decoder, "put_rows", None)
-    assert_same(run(LabelSmoothedCrossEntropyFused, model, sample), expected, 1e-5)
 
 
 def test_other_parameters_begin_as_without_copying(parse, parse_joined):
@@ -292,25 +278,6 @@ def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
     net_input = make_sample((5, 1, 7))["net_input"]
     found, expected = (m.get_normalized_probs(m(**net_input), True) for m in (pruned, whole))
     assert torch.equal(found, expected)
-
-
-def test_trains_to_copy_and_is_read_back(
-    joined_data, run_train, run_generate, tiny_words, make_sample, tmp_path
-):
-    """The checkpoint has the options, and generation takes it."""
-    words = [joined_data.bin, "--arch", "transformer_ftc", *tiny_words, *COPY]
-    words += "--optimizer adam --lr 0.01 --max-tokens 400 --max-update 4 --seed 1".split()
-    words += "--criterion label_smoothed_cross_entropy_fused --label-smoothing 0.1".split()
-    run_train(*words, "--no-progress-bar", "--save-dir", tmp_path)
-    path = tmp_path / "checkpoint_last.pt"
-    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
-    copying = model.decoder.copying
-    assert copying.gate.weight.abs().max() > 0
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
-    assert torch.equal(state["decoder.copying.gate.weight"], copying.gate.weight)
-    words = [joined_data.bin, "--path", path, "--cpu", "--beam", 2, "--max-len-b", 3]
-    output = run_generate(*words).output
-    assert output.count("\nH-") == joined_data.sizes["test"]
 
 
 def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):

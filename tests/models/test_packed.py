@@ -1,7 +1,5 @@
 """Batches as rows against fairseq's padded batches, in float64: the loss and every gradient."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
@@ -13,10 +11,8 @@ from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.models.packed import PackedModel, find_obstacle
-from tests.batches import assert_close
+from tests.batches import PAD, TASK, assert_close, run_criterion
 
-PAD = 1
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
 MODELS = {
     "ftc": "--encoder-blocks 1,1",
     "three blocks": "--encoder-blocks 1,2,1 --feature-window 2 --encoder-attention-heads 1",
@@ -42,11 +38,8 @@ LENGTHS = ((5, 1, 7), (3, 9, 2, 1), (1,), (20, 17, 19))
 
 
 def compute(criterion, model, batch):
-    model.train().zero_grad()
-    torch.manual_seed(1)
-    loss, _, log = criterion(model, batch)
-    loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.train()
+    loss, _, log, gradients = run_criterion(criterion, model, batch)
     return loss, log, gradients
 
 
