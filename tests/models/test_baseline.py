@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 from tests.models.conftest import TINY, drop_mscffn
 
@@ -132,8 +133,6 @@ def test_no_parameter_more_or_less_and_the_same_order(pairs):
 
 @pytest.mark.parametrize("name", ["post-norm", "pre-norm"])
 def test_beam_search_is_equal(pairs, make_sample, parse, name):
-    from fairseq.sequence_generator import SequenceGenerator
-
     expected, model = pairs(name)
     dictionary = parse("--arch", "transformer").task.target_dictionary
     sample = make_sample((5, 1, 7, 3))

@@ -62,18 +62,6 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
     )
 
 
-def test_every_layer_has_the_network_that_was_asked_for(build):
-    words = ["--encoder-blocks", "1,1", "--decoder-layers", "3"]
-    kinds = {
-        ffn: {
-            type(getattr(layer, "ffn", layer.fc1)).__name__
-            for layer in build(*words, "--decoder-ffn", ffn).decoder.layers
-        }
-        for ffn in ("standard", "mscffn")
-    }
-    assert kinds == {"standard": {"Linear"}, "mscffn": {"MSCFFN"}}
-
-
 def test_names_and_order_are_fairseqs(build):
     """The name of dropout to retain, and the order of parameters, which optimizers store."""
     found = [

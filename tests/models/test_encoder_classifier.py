@@ -1,6 +1,7 @@
 """The classifier: its pooling against loops, its encoder unmoved by padding, its options."""
 
 import argparse
+import operator
 from types import SimpleNamespace
 
 import pytest
@@ -72,12 +73,10 @@ def parse(*words):
 
 
 def task(max_positions=32, words=36):
-    dictionary = Dictionary()
-    for number in range(words):
-        dictionary.add_symbol(str(number))
-    labels = Dictionary()
-    for number in range(CLASSES):
-        labels.add_symbol(str(number))
+    dictionary, labels = Dictionary(), Dictionary()
+    for known, size in ((dictionary, words), (labels, CLASSES)):
+        for number in range(size):
+            known.add_symbol(str(number))
     cfg = SimpleNamespace(
         num_classes=CLASSES, init_token=None, shorten_method="truncate", data="data",
         classification_head_name="head",
@@ -212,17 +211,12 @@ def test_only_idle_options_that_a_preset_does_not_set_are_told(arch, caplog):
 
 
 def test_presets_have_the_sizes_of_their_papers():
+    sizes = "encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads dropout"
     found = {}
     for arch in PRESETS:
         args = argparse.Namespace()
         ARCH_CONFIG_REGISTRY[arch](args)
-        found[arch] = (
-            args.encoder_layers,
-            args.encoder_embed_dim,
-            args.encoder_ffn_embed_dim,
-            args.encoder_attention_heads,
-            args.dropout,
-        )
+        found[arch] = operator.attrgetter(*sizes.split())(args)
     assert found == {
         "encoder_classifier": (6, 512, 2048, 8, 0.1),
         "encoder_classifier_imdb": (2, 256, 1024, 16, 0.2),

@@ -2,7 +2,10 @@
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_plugins.models import EfficientTransformerModel
 from tests.batches import assert_close
 
 MODELS = {
@@ -47,8 +50,6 @@ def test_cached_decoding_equals_uncached(model, make_sample):
 
 
 def search(model, dictionary, sample, beam=4, **options):
-    from fairseq.sequence_generator import SequenceGenerator
-
     generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=12, **options)
     return generator.generate([model], sample)
 
@@ -79,8 +80,6 @@ def test_beam_search_is_the_same_alone_and_in_a_batch(model, dictionary, make_sa
 
 def test_scripted_equals_eager(model, dictionary, make_sample):
     """The search, and the model in it."""
-    from fairseq.sequence_generator import SequenceGenerator
-
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=8)
     scripted = torch.jit.script(generator)
     sample = make_sample((5, 1, 7))
@@ -100,10 +99,6 @@ def test_checkpoint_gives_the_same_output(
     name, toy_data, run_train, tiny_words, make_sample, tmp_path
 ):
     """Trained, written and read back by fairseq; then by `from_pretrained`."""
-    from fairseq import checkpoint_utils
-
-    from fairseq_plugins.models import EfficientTransformerModel
-
     optimization = "--optimizer adam --lr 0.003 --max-tokens 400 --max-update 3 --seed 1".split()
     optimization += ["--criterion", "cross_entropy", "--no-progress-bar"]
     run_train(toy_data.bin, *words_of(name), *tiny_words, *optimization, "--save-dir", tmp_path)

@@ -1,92 +1,94 @@
 """Every option and preset arrives, by command line and by YAML; mistakes get one clear line."""
 
 import ast
+import json
+import sys
 
 import pytest
 import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from omegaconf import OmegaConf
 
+from fairseq_plugins.models import plan
+from fairseq_plugins.models.options import plugin_options
+from tests.conftest import USER_DIR
 from tests.models.conftest import TINY
 from tests.models.test_presets import RECORD
 
-FASTFORMER = ["--encoder-token-mixer", "fastformer"]
-MSCFFN = ["--encoder-ffn", "mscffn", "--decoder-ffn", "mscffn"]
-SWITCH = ["--encoder-ffn", "switch", "--decoder-ffn", "switch"]
-PERFORMER = ["--encoder-token-mixer", "performer"]
-LINFORMER = ["--encoder-token-mixer", "linformer"]
-LONGFORMER = ["--encoder-token-mixer", "longformer", "--longformer-window", "4"]
-BIGBIRD = ["--encoder-token-mixer", "bigbird", "--bigbird-global-blocks", "0"]
-BIGBIRD += ["--bigbird-window-blocks", "1", "--bigbird-random-blocks", "1", "--bigbird-block", "1"]
-POOLINGFORMER = ["--encoder-token-mixer", "poolingformer", "--poolingformer-pooling-window", "6"]
-OPTIONS = [  # words that make the option matter, option, value that is not the default
-    ([], "encoder-blocks", "1,2"),
-    ([], "encoder-blocks", "2,2,1"),
-    ([], "time-window", 4),
-    ([], "time-window", 1),
-    ([], "feature-window", 4),
-    ([], "feature-window", 1),
-    ([], "time-pooling", "max"),
-    ([], "time-pooling", "min"),
-    ([], "feature-pooling", "linear"),
-    ([], "feature-pooling", "max"),
-    ([], "feature-pooling", "min"),
-    ([], "encoder-token-mixer", "fastformer"),
-    (FASTFORMER, "fastformer-interaction", "add"),
-    (FASTFORMER, "fastformer-interaction", "concat"),
-    (FASTFORMER, "fastformer-sharing", "none"),
-    (FASTFORMER, "fastformer-sharing", "query-value"),
-    (FASTFORMER, "fastformer-sharing", "layer"),
-    (FASTFORMER, "fastformer-sharing", "head,layer"),
-    ([], "encoder-ffn", "mscffn"),
-    ([], "decoder-ffn", "mscffn"),
-    (MSCFFN, "mscffn-subspaces", 2),
-    (MSCFFN, "mscffn-expansion", 3),
-    ([], "encoder-ffn", "low_dimensional"),
-    (SWITCH, "switch-experts", 3),
-    (SWITCH, "switch-capacity-factor", 0.5),
-    (PERFORMER, "performer-features", 8),
-    (LINFORMER, "linformer-projected-length", 3),
-    (LINFORMER, "linformer-sharing", "none"),
-    (LINFORMER, "linformer-sharing", "key-value"),
-    (LONGFORMER, "longformer-window", 2),
-    (LONGFORMER, "longformer-global-tokens", 2),
-    (BIGBIRD, "bigbird-block", 2),
-    (BIGBIRD, "bigbird-window-blocks", 3),
-    (BIGBIRD, "bigbird-global-blocks", 1),
-    (BIGBIRD, "bigbird-random-blocks", 3),
-    (POOLINGFORMER, "poolingformer-window", 2),
-    (POOLINGFORMER, "poolingformer-pooling-window", 2),
-    (POOLINGFORMER, "poolingformer-kernel", 3),
-    (POOLINGFORMER, "poolingformer-stride", 2),
-    (["--dropout", "0.2"], "training-path", "plain"),
-    # fairseq's own: FAIRSEQ's registries are known to lose some of these in silence
-    ([], "encoder-embed-dim", 48),
-    ([], "encoder-ffn-embed-dim", 40),
-    ([], "encoder-attention-heads", 3),
-    ([], "decoder-layers", 3),
-    ([], "decoder-ffn-embed-dim", 50),
-    ([], "decoder-attention-heads", 4),
-    ([], "dropout", 0.5),
-    ([], "attention-dropout", 0.5),
-    ([], "activation-dropout", 0.5),
-    (MSCFFN, "activation-dropout", 0.5),
-    (FASTFORMER, "attention-dropout", 0.5),
-    ([], "activation-fn", "gelu"),
-    ([], "encoder-layerdrop", 0.9),
-    ([], "decoder-layerdrop", 0.9),
-    ([], "max-source-positions", 30),
-    ([], "encoder-normalize-before", True),
-    ([], "decoder-normalize-before", True),
-    ([], "encoder-learned-pos", True),
-    ([], "no-token-positional-embeddings", True),
-    ([], "no-scale-embedding", True),
-    ([], "layernorm-embedding", True),
-    ([], "share-decoder-input-output-embed", True),
-    ([], "no-cross-attention", True),
-]
+# Words that make the option matter, then the option, and values that are not its default.
+OPTIONS = """
+--encoder-blocks 1,2 | 2,2,1
+--time-window 4 | 1
+--feature-window 4 | 1
+--time-pooling max | min
+--feature-pooling linear | max | min
+--encoder-token-mixer fastformer
+--encoder-ffn mscffn | low_dimensional
+--decoder-ffn mscffn
+--encoder-token-mixer fastformer --fastformer-interaction add | concat
+--encoder-token-mixer fastformer --fastformer-sharing none | query-value | layer | head,layer
+--encoder-ffn mscffn --decoder-ffn mscffn --mscffn-subspaces 2
+--encoder-ffn mscffn --decoder-ffn mscffn --mscffn-expansion 3
+--encoder-ffn switch --decoder-ffn switch --switch-experts 3
+--encoder-ffn switch --decoder-ffn switch --switch-capacity-factor 0.5
+--encoder-token-mixer performer --performer-features 8
+--encoder-token-mixer linformer --linformer-projected-length 3
+--encoder-token-mixer linformer --linformer-sharing none | key-value
+--encoder-token-mixer longformer --longformer-window 4 --longformer-window 2
+--encoder-token-mixer longformer --longformer-window 4 --longformer-global-tokens 2
+BIGBIRD --bigbird-block 2
+BIGBIRD --bigbird-window-blocks 3
+BIGBIRD --bigbird-global-blocks 1
+BIGBIRD --bigbird-random-blocks 3
+POOLINGFORMER --poolingformer-window 2
+POOLINGFORMER --poolingformer-pooling-window 2
+POOLINGFORMER --poolingformer-kernel 3
+POOLINGFORMER --poolingformer-stride 2
+--dropout 0.2 --training-path plain
+--encoder-embed-dim 48
+--encoder-ffn-embed-dim 40
+--encoder-attention-heads 3
+--decoder-layers 3
+--decoder-ffn-embed-dim 50
+--decoder-attention-heads 4
+--dropout 0.5
+--attention-dropout 0.5
+--activation-dropout 0.5
+--encoder-ffn mscffn --decoder-ffn mscffn --activation-dropout 0.5
+--encoder-token-mixer fastformer --attention-dropout 0.5
+--activation-fn gelu
+--encoder-layerdrop 0.9
+--decoder-layerdrop 0.9
+--max-source-positions 30
+--encoder-normalize-before yes
+--decoder-normalize-before yes
+--encoder-learned-pos yes
+--no-token-positional-embeddings yes
+--no-scale-embedding yes
+--layernorm-embedding yes
+--share-decoder-input-output-embed yes
+--no-cross-attention yes
+"""
+SHORT = {
+    "BIGBIRD": "--encoder-token-mixer bigbird --bigbird-global-blocks 0 --bigbird-window-blocks 1"
+    " --bigbird-random-blocks 1 --bigbird-block 1",
+    "POOLINGFORMER": "--encoder-token-mixer poolingformer --poolingformer-pooling-window 6",
+}
+
+
+def options_and_values():
+    """Words that make an option matter, the option, and its value; "yes" is a flag's."""
+    for line in OPTIONS.strip().splitlines():
+        first, *values = line.split(" | ")
+        *base, option, value = " ".join(SHORT.get(word, word) for word in first.split()).split()
+        yield from ((base, option, each) for each in (value, *values))
+
+
 PRESETS = sorted(RECORD["presets"])
-BOTH_SIDES = ["dropout", "attention-dropout", "activation-dropout", "activation-fn"]
-BOTH_SIDES += ["layernorm-embedding", "no-token-positional-embeddings"]
+BOTH_SIDES = (
+    "--dropout --attention-dropout --activation-dropout --activation-fn --layernorm-embedding"
+    " --no-token-positional-embeddings"
+).split()
 
 
 def yaml_of(words):
@@ -155,10 +157,10 @@ def base_fingerprints(parse, make_sample):
     return get
 
 
-@pytest.mark.parametrize("base, option, value", OPTIONS, ids=[f"{o}={v}" for _, o, v in OPTIONS])
+@pytest.mark.parametrize("base, option, value", options_and_values())
 def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, base, option, value):
-    words = ["--arch", "transformer_ftc", *TINY, *base, "--" + option]
-    words += [] if value is True else [str(value)]
+    words = ["--arch", "transformer_ftc", *TINY, *base, option]
+    words += [value] if value != "yes" else []
     sample = make_sample((5, 1, 9))
     found = [fingerprint(make(parse, words), sample) for make in (from_words, from_yaml)]
     assert found[0] == found[1], "the command line and YAML differ"
@@ -170,21 +172,15 @@ def test_every_option_arrives_both_ways(parse, make_sample, base_fingerprints, b
 
 
 def test_every_option_of_the_plugin_is_tried_here():
-    from fairseq_plugins.models.options import plugin_options
-
-    options = {name.replace("_", "-") for name, _ in plugin_options()}
-    # these change no number of a first forward, and have a test of their own below
-    others = {"switch-balance"}
-    others |= {"cuda-graphs"}  # test_recorded_step.py
-    others |= {"init-from", "init-only", "init-skip", "init-data", "freeze"}  # test_warm_start.py
-    # these need one dictionary: test_copying.py
-    others |= {"copy-attention", "copy-next"}
-    assert options - {option for _, option, _ in OPTIONS} <= others
+    options = {f"--{name}".replace("_", "-") for name, _ in plugin_options()}
+    # the first changes no number of a first forward; others are tested in graphs/, test_copying.py
+    # and test_warm_start.py
+    others = "--switch-balance --cuda-graphs --copy-attention --copy-next".split()
+    others += "--init-from --init-only --init-skip --init-data --freeze".split()
+    assert options - {option for _, option, _ in options_and_values()} <= set(others)
 
 
 def test_every_number_declares_a_range():
-    from fairseq_plugins.models.options import plugin_options
-
     own_check = {"mscffn_subspaces"}  # names the numbers that fit all layers
     for name, declared in plugin_options():
         if declared.type in (int, float, int | None, float | None):
@@ -192,10 +188,9 @@ def test_every_number_declares_a_range():
 
 
 def test_the_weight_of_balance_arrives_both_ways(parse):
+    words = "--encoder-ffn switch --decoder-ffn switch --switch-balance 0.5".split()
     for make in (from_words, from_yaml):
-        model = make(
-            parse, ["--arch", "transformer_ftc", *TINY, *SWITCH, "--switch-balance", "0.5"]
-        )
+        model = make(parse, ["--arch", "transformer_ftc", *TINY, *words])
         found = [module.balance for module in model.modules() if hasattr(module, "balance")]
         assert found and set(found) == {0.5}
 
@@ -369,20 +364,23 @@ model: {model}
 """
 
 
-def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp_path):
-    """fairseq-hydra-train with a YAML file and fairseq-train with flags: the same weights."""
-    import json
-    import sys
+def test_hydra_train_trains_the_same_model(
+    run_process, run_train, run_generate, toy_data, tmp_path
+):
+    """fairseq-hydra-train with a YAML file and fairseq-train with flags: the same weights.
 
-    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-
-    from tests.conftest import USER_DIR
-
+    It resumes what flags began, and its checkpoint translates.
+    """
     words = ["--arch", "transformer_ftc", *TINY, "--encoder-blocks", "2,1", "--time-window", "3"]
     words += ["--encoder-token-mixer", "fastformer", "--dropout", "0.2", "--decoder-ffn", "mscffn"]
     options = yaml_of(words)
     options["_name"] = options.pop("arch")
     positions = {key: options.pop(key) for key in list(options) if key.startswith("max_")}
+    optimization = "--optimizer adam --lr 0.003 --lr-scheduler fixed --max-tokens 400 --seed 1"
+    optimization += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1"
+    flags = [toy_data.bin, *words, *optimization.split(), "--no-progress-bar"]
+    run_train(*flags, "--save-dir", tmp_path / "flags", "--max-update", 3)
+    run_train(*flags, "--save-dir", tmp_path / "yaml", "--max-update", 1)
     text = YAML.format(
         user_dir=USER_DIR, data=toy_data.bin, save_dir=tmp_path / "yaml", model=json.dumps(options)
     )
@@ -391,13 +389,7 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
     command = [sys.executable, "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
     result = run_process([*command, "--config-name", "toy", f"hydra.run.dir={tmp_path}"])
     assert result.returncode == 0, result.stdout[-3000:]
-
-    optimization = "--optimizer adam --lr 0.003 --lr-scheduler fixed --max-tokens 400 --seed 1"
-    optimization += " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-update 3"
-    run_train(
-        *[toy_data.bin, *words, *optimization.split(), "--no-progress-bar"],
-        *["--save-dir", tmp_path / "flags"],
-    )
+    assert f"Loaded checkpoint {tmp_path / 'yaml' / 'checkpoint_last.pt'}" in result.stdout
     states = [
         load_checkpoint_to_cpu(str(tmp_path / way / "checkpoint_last.pt"))["model"]
         for way in ("yaml", "flags")
@@ -406,12 +398,12 @@ def test_hydra_train_trains_the_same_model(run_process, run_train, toy_data, tmp
     for name, tensor in states[0].items():
         if not name.endswith("_float_tensor"):  # fairseq never fills it: only its type counts
             assert torch.equal(tensor, states[1][name]), name
+    words = [toy_data.bin, "--path", tmp_path / "yaml" / "checkpoint_last.pt", "--max-len-b", 3]
+    assert run_generate(*words).output.count("\nH-") == 13
 
 
 @pytest.mark.parametrize("arch", PRESETS)
 def test_presets_set_no_idle_option(parse, caplog, monkeypatch, arch):
-    from fairseq_plugins.models import plan
-
     fields = plan._defaults_of(None)
     monkeypatch.setattr(plan, "_defaults_of", lambda architecture: fields)
     plan.plan_model(parse("--arch", arch).args)

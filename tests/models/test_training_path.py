@@ -5,7 +5,6 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers.dropout import FastDropout
-from fairseq_plugins.layers.token_mixers import softmax_attention
 from fairseq_plugins.models import decoder
 from tests.batches import assert_close
 
@@ -158,10 +157,6 @@ def test_in_half_precision_no_worse_than_the_plain_path(build, make_sample):
     assert errors[1][0] < 0.2
 
 
-def fast(model):
-    return model.decoder.packs if hasattr(model.decoder, "packs") else False
-
-
 @pytest.mark.parametrize(
     "words, expected",
     [
@@ -176,7 +171,8 @@ def fast(model):
 )
 def test_auto_is_fast_where_the_model_is_no_transformer(build, words, expected):
     model = build(*words.split(), "--dropout", "0.1", plain=True)
-    assert fast(model) == expected
+    assert getattr(model.decoder, "packs", False) == expected
+    assert {layer.mixer.fast for layer in model.encoder.layers} == {expected}
     dropouts = {type(m) for m in model.modules() if type(m).__name__.endswith("Dropout")}
     assert (FastDropout in dropouts) == expected and len(dropouts) == 1
 
@@ -194,20 +190,3 @@ def test_a_checkpoint_of_one_path_is_one_of_the_other(build, make_sample):
         model.eval()
     found, expected = (m(**sample["net_input"])[0] for m in (fast_model, plain_model))
     assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("path", ["plain", "fast"])
-def test_the_encoders_attention_follows_the_path(build, make_sample, monkeypatch, path):
-    """With dropout on its weights; the blocks' first layers read a memory of another length."""
-    calls = []
-    attend = softmax_attention.attend
-    monkeypatch.setattr(
-        softmax_attention, "attend", lambda *args: calls.append(args) or attend(*args)
-    )
-    words = ["--encoder-blocks", "1,2", "--training-path", path, "--attention-dropout", "0.2"]
-    model = build(*words).train()
-    model(**make_sample((5, 1, 7))["net_input"])[0].sum().backward()
-    assert len(calls) == (3 if path == "fast" else 0)
-    calls.clear()
-    model.eval()(**make_sample((5, 1, 7))["net_input"])
-    assert not calls
