@@ -2,17 +2,13 @@
 
 import functools
 import importlib.util
-import math
 import re
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, scoring
 from fairseq.logging import progress_bar
 
-import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import EfficientTransformerModel
 
@@ -90,32 +86,6 @@ def test_bf16_trains_resumes_and_generates(train, tmp_path, generate):
     resumed = train(tmp_path / "bf16", "--max-update", 5, "--bf16")
     assert len(logged(resumed, "train_inner", "loss")) == 2 and updates(tmp_path / "bf16") == 5
     assert len(hypotheses(generate(path=tmp_path / "bf16" / "checkpoint_last.pt"))) == 13
-
-
-def test_update_freq_adds_up_batches(train, tmp_path, trained):
-    output = train(tmp_path, "--max-epoch", 1, "--update-freq", 2)
-    batches = len(logged(trained[1], "train_inner", "loss")) // 2
-    assert len(logged(output, "train_inner", "loss")) == math.ceil(batches / 2)
-    assert sum(logged(output, "train_inner", "bsz")) == 203
-
-
-def test_keep_best_checkpoints(train, tmp_path):
-    output = train(tmp_path, "--keep-best-checkpoints", 2, "--max-epoch", 4)
-    best = sorted(logged(output, "valid", "loss"))[:2]
-    names = [path.name for path in tmp_path.glob("checkpoint.best_loss_*.pt")]
-    kept = sorted(float(re.search(r"loss_(\d+\.\d{3})", name).group(1)) for name in names)
-    assert kept == pytest.approx(best, abs=0.0011)
-
-
-def test_checkpoints_between_epochs(train, tmp_path):
-    train(
-        tmp_path, "--save-interval-updates", 1, "--keep-interval-updates", 2,
-        "--max-update", 4, "--no-epoch-checkpoints",
-    )  # fmt: skip
-    names = sorted(path.name for path in tmp_path.glob("*.pt"))
-    assert names == [
-        "checkpoint_1_3.pt", "checkpoint_1_4.pt", "checkpoint_best.pt", "checkpoint_last.pt",
-    ]  # fmt: skip
 
 
 def test_eval_bleu_with_moses_chooses_the_best_and_resumes(train, tmp_path):
@@ -206,39 +176,6 @@ def test_asynchronous_writing_that_would_train_nothing_is_refused(train, tmp_pat
 # Generation
 
 
-def test_scores_are_those_of_the_tokens_and_lenpen_divides_them(generate):
-    for lenpen in (0, 0.6, 1):
-        output = generate("--lenpen", lenpen)
-        tokens = dict(re.findall(r"^P-(\d+)\t(.*)$", output, re.M))
-        scores = hypotheses(output)
-        assert len(scores) == 13
-        for sentence, ((score, _),) in scores.items():
-            log_probs = [float(x) for x in tokens[str(sentence)].split()]
-            expected = sum(log_probs) / len(log_probs) ** lenpen
-            assert score == pytest.approx(expected, abs=2e-4 * len(log_probs))
-
-
-def test_nbest_are_different_and_in_order(generate):
-    best = hypotheses(generate("--beam", 4))
-    assert len(best) == 13
-    for sentence, several in hypotheses(generate("--beam", 4, "--nbest", 3)).items():
-        assert len({text for _, text in several}) == len(several) == 3
-        assert several == sorted(several, reverse=True, key=lambda hypothesis: hypothesis[0])
-        assert several[0][1] == best[sentence][0][1]
-
-
-def test_ensemble(generate, trained):
-    folder = trained[0]
-    first, last = folder / "checkpoint1.pt", folder / "checkpoint_last.pt"
-    one = hypotheses(generate(path=last))
-    same = hypotheses(generate(path=f"{last}:{last}"))
-    for sentence in one:
-        assert same[sentence][0][0] == pytest.approx(one[sentence][0][0], abs=1e-4)
-        assert same[sentence][0][1] == one[sentence][0][1]
-    both = hypotheses(generate(path=f"{first}:{last}"))
-    assert [both[s][0][0] for s in one] != [one[s][0][0] for s in one]
-
-
 def test_print_alignment(generate, toy_data):
     output = generate("--print-alignment")
     sources = (toy_data.raw / "test.src").read_text().splitlines()
@@ -271,38 +208,6 @@ def test_diverse_beams_end_with_the_sentence(generate, beam):
     scores = [len(line.split()) for line in re.findall(r"^P-\d+\t(.*)$", output, re.M)]
     assert len(words) == 13 * beam and max(words) > 1
     assert scores == [count + 1 for count in words]
-
-
-def test_shards_divide_the_sentences(generate):
-    whole, parts = hypotheses(generate()), {}
-    for shard in range(3):
-        part = hypotheses(generate("--num-shards", 3, "--shard-id", shard, "--batch-size", 2))
-        assert part and not set(part) & set(parts)
-        parts.update(part)
-    assert {n: text for n, ((_, text),) in parts.items()} == {
-        n: text for n, ((_, text),) in whole.items()
-    }
-
-
-NO_EFFECT = "has no effect in fairseq-interactive"
-REJECTED = [
-    ("train", ["--bf16", "--fp16"], "--bf16 and --fp16 cannot be combined"),
-    ("generate", ["--num-shards", 2, "--shard-id", 2], "--shard-id 2: must be from 0 to 1"),
-    ("generate", ["--sacrebleu"], "use --scoring sacrebleu"),
-    ("generate", ["--constraints"], "only fairseq-interactive reads constraints"),
-    ("interactive", ["--num-shards", 2], "--num-shards 2 only divides the work of"),
-    ("validate", ["--num-shards", 2], "--num-shards 2 only divides the work of"),
-    ("interactive", ["--lm-path", "x"], f"--lm-path {NO_EFFECT}"),
-    ("interactive", ["--results-path", "x"], f"--results-path {NO_EFFECT}"),
-    ("interactive", ["--score-reference"], f"--score-reference {NO_EFFECT}"),
-]
-
-
-@pytest.mark.parametrize("command, given, message", REJECTED)
-def test_options_without_effect_are_rejected(request, words, trained, command, given, message):
-    given = [*words[1:], *given] if command == "train" else ["--path", trained[0] / LAST, *given]
-    with pytest.raises(ConfigurationError, match=message):
-        request.getfixturevalue(f"run_{command}")(words[0], *given)
 
 
 @pytest.fixture(scope="module")
@@ -375,41 +280,3 @@ def test_validate_equals_the_validation_of_the_training(toy_data, trained, run_v
         toy_data.bin, "--path", folder / "checkpoint_last.pt", "--max-tokens", 400
     ).output
     assert logged(output, "valid", "loss") == logged(training, "valid", "loss")[-1:]
-
-
-# Hydra
-
-YAML = """
-common: {{user_dir: {user_dir}, no_progress_bar: true, log_interval: 1}}
-task: {{_name: translation, data: {data}, source_lang: src, target_lang: tgt}}
-model:
-  _name: transformer
-  encoder: {{layers: 2, embed_dim: 16, ffn_embed_dim: 32, attention_heads: 2}}
-  decoder: {{layers: 1, embed_dim: 16, ffn_embed_dim: 32, attention_heads: 2}}
-criterion: {{_name: label_smoothed_cross_entropy, label_smoothing: 0.1}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-optimization: {{max_update: 5, lr: [0.003]}}
-dataset: {{max_tokens: 400, num_workers: 0}}
-checkpoint: {{save_dir: {save_dir}}}
-"""
-
-
-def test_hydra_train_resumes_and_generates(
-    tmp_path, toy_data, run_process, run_train, train_args, run_generate
-):
-    """models/test_options.py has a training that begins with it."""
-    save_dir = tmp_path / "checkpoints"
-    run_train(toy_data.bin, *train_args, "--max-update", 3, "--save-dir", save_dir)
-    text = YAML.format(
-        user_dir=Path(fairseq_plugins.__file__).parent, data=toy_data.bin, save_dir=save_dir
-    )
-    (tmp_path / "experiment.yaml").write_text(text)
-    command = [sys.executable, "-W", "ignore", "-m", "fairseq_cli.hydra_train"]
-    command += ["--config-dir", tmp_path, "--config-name", "experiment"]
-    done = run_process(command, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert updates(save_dir) == 5
-    assert f"Loaded checkpoint {save_dir / 'checkpoint_last.pt'}" in done.stdout
-    words = [toy_data.bin, "--path", save_dir / "checkpoint_last.pt", "--max-len-b", 3]
-    assert len(hypotheses(run_generate(*words).output)) == 13

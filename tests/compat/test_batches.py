@@ -4,13 +4,11 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
 from fairseq.models.transformer import TransformerModel
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat import batches
 from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import run_cli
 
@@ -57,16 +55,6 @@ def test_no_sentence_is_an_error_where_fairseq_would_crash_and_no_batch_elsewher
         data_utils.batch_by_size([], len, **options)
 
 
-def test_training_without_a_sentence_is_an_error_of_one_line(
-    toy_data, train_args, tmp_path, run_train
-):
-    with pytest.raises(Exception, match="The dataset is empty"):
-        run_train(
-            toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-source-positions", 1,
-            "--skip-invalid-size-inputs-valid-test", "--required-batch-size-multiple", 1,
-        )  # fmt: skip
-
-
 def test_a_perplexity_is_of_all_blocks_or_says_of_how_many(toy_data, run_train, tmp_path):
     for path in toy_data.bin.glob("*.src-tgt.src.*"):
         (tmp_path / path.name.replace(".src-tgt.src", "")).write_bytes(path.read_bytes())
@@ -89,43 +77,6 @@ def test_a_perplexity_is_of_all_blocks_or_says_of_how_many(toy_data, run_train, 
     assert 0 < int(told[1]) < 13
     whole = evaluate(*told[2].replace("with ", "").split())
     assert "Perplexity: " in whole and "part of the text" not in whole
-
-
-class Task:
-    """Counts sentences, also where fairseq puts another batch in the place of an empty one."""
-
-    def train_step(self, sample, ignore_grad):
-        return 0.0, len(sample), {"sentences": torch.tensor(len(sample)), "name": "x"}
-
-
-class CountingTrainer:
-    """What fairseq's trainer does with the sizes and logs of an update."""
-
-    def __init__(self):
-        self.task, self.seen = Task(), []
-
-    def train_step(self, samples):
-        total, logs, ignored = 0, [], False
-        for sample in samples:
-            ignored = not sample
-            self.seen.append(sample)
-            _, size, log = self.task.train_step(sample=sample or "dummy", ignore_grad=ignored)
-            total, logs = total + size, [*logs, log]
-        return (0, []) if ignored else (total, logs)
-
-
-@pytest.mark.parametrize(
-    "samples, total", [(["ab", {}], 2), (["ab", "c"], 3), ([{}, {}], 0), (["ab", {}, {}], 2)]
-)
-def test_an_empty_batch_is_computed_and_counts_nothing(monkeypatch, samples, total):
-    monkeypatch.setattr(batches, "Trainer", CountingTrainer)
-    monkeypatch.setattr(CountingTrainer, "train_step", CountingTrainer.train_step)
-    batches.count_every_batch()
-    trainer = CountingTrainer()
-    found, logs = trainer.train_step(samples)
-    assert found == total == sum(int(log["sentences"]) for log in logs)
-    assert sorted(map(str, trainer.seen)) == sorted(map(str, samples))
-    assert trainer.task.train_step(sample="abc", ignore_grad=True)[1] == 3  # as it was
 
 
 @pytest.mark.parametrize("done", [0, 5, 12, 19])

@@ -19,11 +19,6 @@ from fairseq_plugins.system import cpu
 compat.apply()
 
 
-def test_fp16_without_a_gpu_is_a_clear_error(toy_data, tmp_path, run_train, train_args):
-    with pytest.raises(ConfigurationError, match="--fp16 needs a GPU: remove it on a CPU"):
-        run_train(toy_data.bin, *train_args, "--fp16", "--cpu", "--save-dir", tmp_path)
-
-
 def test_amp_without_a_gpu_says_that_it_does_nothing(toy_data, tmp_path, run_train, train_args):
     words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
     plain = run_train(*words, "--save-dir", tmp_path).output

@@ -31,40 +31,6 @@ def test_tokens_that_would_repeat_an_ngram_are_banned(size):
         tokens[:, step + 1] = torch.randint(3, vocabulary, (hypotheses,), generator=generator)
 
 
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        (["--min-len", 80, "--no-repeat-ngram-size", 1], "no output of at most 80 tokens .* is 80"),
-        (
-            ["--min-len", 81, "--print-alignment", "hard"],
-            "no output for a sentence: .*--min-len .it is 81., a larger length limit",
-        ),
-    ],
-)
-def test_options_that_allow_no_hypothesis(options, told, tiny_checkpoint, toy_data, run_generate):
-    words = [toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "valid", "--cpu"]
-    with pytest.raises(ConfigurationError, match=told):
-        run_generate(*words, "--max-len-a", 0, "--max-len-b", 80, *options)
-
-
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        (["--sampling"], "--sampling writes as many outputs as --beam 5: add --nbest 5, or give"),
-        (["--nbest", 9], "--nbest 9 is above --beam 5"),
-        (["--lenpen", "nan"], "--lenpen nan: must be from -10 to 10"),
-        (["--temperature", 0], "--temperature 0.0: must be above 0"),
-    ],
-)
-def test_search_options_without_effect_or_sense(
-    options, told, tiny_checkpoint, toy_data, run_generate, run_interactive
-):
-    words = [toy_data.bin, "--path", tiny_checkpoint, "--cpu", *options]
-    for run in (run_generate, run_interactive):
-        with pytest.raises(ConfigurationError, match=f"^{told}"):
-            run(*words)
-
-
 def test_a_model_that_holds_no_numbers(tiny_checkpoint, toy_data, run_generate, tmp_path):
     state = torch.load(tiny_checkpoint, weights_only=False)
     state["model"]["decoder.layers.0.fc1.weight"][0, 0] = float("nan")
