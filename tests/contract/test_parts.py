@@ -403,6 +403,23 @@ def test_long_sentences_under_autocast(part):
 
 
 @every_form
+def test_gradients_under_autocast(part):
+    """Products are in bfloat16, parameters and their gradients in float32."""
+    module = part.build(torch.float32)
+    x = torch.randn(40, 2, part.dim)
+    part.run(module, x).pow(2).sum().backward()
+    exact = [parameter.grad.clone() for parameter in module.parameters()]
+    module.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = part.run(module, x)
+    out.float().pow(2).sum().backward()
+    for expected, parameter in zip(exact, module.parameters()):
+        assert parameter.grad.dtype == torch.float32
+        largest = expected.abs().max()  # nearly 0 of a bias that moves all scores alike
+        assert (parameter.grad - expected).abs().max() <= 0.05 * largest + 1e-2 or largest < 1e-3
+
+
+@every_form
 def test_checkpointed_activations_change_nothing(part):
     """Computed twice, with the same dropped."""
     module = part.build(dropout=0.4).train()

@@ -154,27 +154,6 @@ def test_a_separate_memory_has_its_own_mask():
     assert not torch.allclose(mixer(x, x, mask, mask)[:3], copied[:3])
 
 
-@pytest.mark.parametrize("form", ["keyless", "folded"])
-def test_under_autocast(form):
-    """Products in bfloat16, parameters and their gradients in float32."""
-    torch.manual_seed(0)
-    mixer = build(32, 4)
-    use(form, mixer)
-    x = torch.randn(40, 2, 32)
-    exact = mixer(x, x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = mixer(x, x)
-    assert (out - exact).abs().max() < 0.05 * exact.abs().max()
-    out.float().pow(2).sum().backward()
-    found = [p.grad.clone() for p in mixer.parameters()]
-    mixer.zero_grad()
-    exact.pow(2).sum().backward()
-    for gradient, parameter in zip(found, mixer.parameters()):
-        assert gradient.dtype == torch.float32
-        worst = (gradient - parameter.grad).abs().max()
-        assert worst <= 0.05 * parameter.grad.abs().max() + 1e-2
-
-
 def test_a_second_derivative_is_refused():
     mixer = make_fastformer()
     use("keyless", mixer)
