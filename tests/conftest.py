@@ -28,6 +28,7 @@ Checkpoint
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import io
@@ -92,10 +93,18 @@ class CliResult(NamedTuple):
     argv: list[str]
 
 
+def forget_trainings() -> None:
+    """fairseq keeps scores on its functions: forget them, as a new process would."""
+    from fairseq import checkpoint_utils
+    from fairseq_cli import train
+
+    for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
+        for name in ("best", "num_runs"):
+            vars(function).pop(name, None)
+
+
 def run_cli(command: str, *args: Any, stdin: str | None = None) -> CliResult:
     """Run `fairseq_cli.<command>` as if from the shell, in this process; see above."""
-    from fairseq import checkpoint_utils
-
     argv = ["fairseq-" + command] + [str(arg) for arg in args]
     if command != "score" and "--user-dir" not in argv:
         argv += ["--user-dir", str(USER_DIR)]
@@ -118,11 +127,7 @@ def run_cli(command: str, *args: Any, stdin: str | None = None) -> CliResult:
         root.handlers[:] = [handler]
         root.setLevel(logging.INFO)
         own_handlers = module.logger.handlers[:] if hasattr(module, "logger") else None
-        # fairseq keeps the best score on its functions: forget it, as a new process would
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)
-        if command == "train":
-            for name in ("best", "num_runs"):
-                vars(module.should_stop_early).pop(name, None)
+        forget_trainings()
         try:
             module.cli_main()
         except BaseException as error:
@@ -142,10 +147,13 @@ def run_cli(command: str, *args: Any, stdin: str | None = None) -> CliResult:
 
 
 def _command(name: str):
-    def run(*args: Any, **kwargs: Any) -> CliResult:
-        return run_cli(name, *args, **kwargs)
+    return pytest.fixture(
+        lambda: functools.partial(run_cli, name), scope="session", name=f"run_{name}"
+    )
 
-    return run
+
+run_train, run_generate, run_validate = map(_command, ("train", "generate", "validate"))
+run_interactive, run_score, run_preprocess = map(_command, ("interactive", "score", "preprocess"))
 
 
 def unpack(path, folder):
@@ -153,36 +161,6 @@ def unpack(path, folder):
     options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(path) as archive:
         archive.extractall(folder, **options)
-
-
-@pytest.fixture(scope="session")
-def run_train():
-    return _command("train")
-
-
-@pytest.fixture(scope="session")
-def run_generate():
-    return _command("generate")
-
-
-@pytest.fixture(scope="session")
-def run_validate():
-    return _command("validate")
-
-
-@pytest.fixture(scope="session")
-def run_interactive():
-    return _command("interactive")
-
-
-@pytest.fixture(scope="session")
-def run_score():
-    return _command("score")
-
-
-@pytest.fixture(scope="session")
-def run_preprocess():
-    return _command("preprocess")
 
 
 @pytest.fixture(scope="session")

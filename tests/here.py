@@ -1,12 +1,10 @@
 """Trainings in this process, which has imported fairseq already."""
 
-import importlib
 import signal
 import threading
 
-from fairseq import checkpoint_utils
-
 from fairseq_plugins.train import launch
+from tests.conftest import forget_trainings
 
 
 def as_in_a_new_process(work):
@@ -14,10 +12,7 @@ def as_in_a_new_process(work):
 
     def run(*args):
         before = signal.getsignal(signal.SIGTERM)
-        train = importlib.import_module("fairseq_cli.train")
-        for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
-            for name in ("best", "num_runs"):
-                vars(function).pop(name, None)
+        forget_trainings()
         try:
             return work(*args)
         finally:

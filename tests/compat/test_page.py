@@ -23,12 +23,6 @@ def test_the_example_trains_and_translates_every_sentence(toy_data, tmp_path, mo
     assert sorted(map(int, translated)) == list(range(toy_data.sizes["test"]))
 
 
-def test_the_links_of_the_page_lead_somewhere():
-    folder = ROOT / "fairseq_plugins" / "compat"
-    for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (folder / link).exists()
-
-
 def test_the_page_lists_the_names_that_a_checkpoint_may_call():
     table = PAGE.split("| name in the file |")[1].split("\n\n")[0]
     *called, _types = [line.split(" | ")[0] for line in table.splitlines()[2:]]

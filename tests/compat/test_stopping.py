@@ -31,52 +31,49 @@ def signals():
 
 
 @pytest.fixture
-def terminate(monkeypatch):
-    """terminate(owner, name, call): SIGTERM before that call of a function."""
-    return lambda owner, name, call: _terminate(monkeypatch, owner, name, call)
+def stop(monkeypatch, run_train):
+    """stop(owner, name, call, *words) -> the log of a training with SIGTERM before that call."""
 
+    def run(owner, name, call, *words):
+        original, calls = getattr(owner, name), []
 
-def _terminate(monkeypatch, owner, name, call):
-    original, calls = getattr(owner, name), []
+        def with_a_signal(*args, **kwargs):
+            calls.append(0)
+            if len(calls) == call:  # one from the scheduler, and one from the command above it
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return original(*args, **kwargs)
 
-    def with_a_signal(*args, **kwargs):
-        calls.append(0)
-        if len(calls) == call:  # one from the scheduler, and one from the command that started it
-            os.kill(os.getpid(), signal.SIGTERM)
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(*args, **kwargs)
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(owner, name, with_a_signal)
+            patch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
+            run_train(*words)
+        assert ended.value.code == TERMINATED == 143
+        return ended.value.cli_output
 
-    monkeypatch.setattr(owner, name, with_a_signal)
+    return run
 
 
 def state_of(path):
     return torch.load(str(path), map_location="cpu", weights_only=False)
 
 
+UPDATE, VALIDATION = (FairseqTask, "train_step"), (TranslationTask, "valid_step")
+
+
 @pytest.mark.parametrize(
-    "owner, name, call, updates, in_epoch, more",
+    "place, call, updates, in_epoch, more",
     [
-        (FairseqTask, "train_step", 2, 2, True, []),
+        (UPDATE, 2, 2, True, []),
         # the last update of epoch 1, after which a validation is due
-        (FairseqTask, "train_step", "last of epoch 1", "an epoch", False, []),
-        (TranslationTask, "valid_step", 1, "an epoch", False, []),
-        (TranslationTask, "valid_step", 3, "all", False, []),  # after the last update
-        (TranslationTask, "valid_step", 1, 2, True, ["--validate-interval-updates", 2]),
+        (UPDATE, "last of epoch 1", "an epoch", False, []),
+        (VALIDATION, 1, "an epoch", False, []),
+        (VALIDATION, 3, "all", False, []),  # after the last update
+        (VALIDATION, 1, 2, True, ["--validate-interval-updates", 2]),
     ],
 )
 def test_it_resumes_as_if_it_had_not_been_stopped(
-    run_train,
-    make_toy_data,
-    train_args,
-    tmp_path,
-    terminate,
-    owner,
-    name,
-    call,
-    updates,
-    in_epoch,
-    more,
-    monkeypatch,
+    run_train, make_toy_data, train_args, tmp_path, stop, place, call, updates, in_epoch, more
 ):
     data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
     words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
@@ -85,17 +82,13 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     whole = state_of(tmp_path / "whole" / "checkpoint_last.pt")
     total = whole["optimizer_history"][-1]["num_updates"]
     updates = {"an epoch": total // 3, "all": total}.get(updates, updates)
-
-    terminate(owner, name, total // 3 if call == "last of epoch 1" else call)
-    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
-    with pytest.raises(SystemExit) as ended:
-        run_train(*words, "--save-dir", tmp_path / "stopped")
-    assert ended.value.code == TERMINATED == 143
+    call = total // 3 if call == "last of epoch 1" else call
+    stop(*place, call, *words, "--save-dir", tmp_path / "stopped")
     last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
     assert last["optimizer_history"][-1]["num_updates"] == updates
-    place = last["extra_state"]["train_iterator"]
+    position = last["extra_state"]["train_iterator"]
     done = (1, updates) if in_epoch else (updates * 3 // total + 1, 0)
-    assert (place["epoch"], place["iterations_in_epoch"]) == done
+    assert (position["epoch"], position["iterations_in_epoch"]) == done
 
     resumed_log = run_train(*words, "--save-dir", tmp_path / "stopped").output
     for file in ("checkpoint_last.pt", "checkpoint_best.pt"):
@@ -112,17 +105,9 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
 
 
 @pytest.mark.parametrize("option", ["--no-last-checkpoints", "--no-save"])
-def test_it_says_that_the_state_is_saved_where_it_is(
-    option, run_train, toy_data, train_args, tmp_path, terminate, monkeypatch
-):
+def test_it_says_that_the_state_is_saved_where_it_is(option, toy_data, train_args, tmp_path, stop):
     words = [toy_data.bin, *train_args, "--max-update", 3, option, "--save-dir", tmp_path]
-    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
-    terminate(FairseqTask, "train_step", 2)
-    with pytest.raises(SystemExit) as ended:
-        run_train(*words)
-    assert ended.value.code == TERMINATED
-    saves = option != "--no-save"
-    log = ended.value.cli_output
+    log, saves = stop(*UPDATE, 2, *words), option != "--no-save"
     assert (STATE_SAVED in log) == saves and ("nothing is saved" in log) != saves
     assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint_last.pt"] * saves
     if saves:
@@ -132,19 +117,13 @@ def test_it_says_that_the_state_is_saved_where_it_is(
 
 
 def test_it_may_be_stopped_again_in_the_validation_that_it_makes_up_for(
-    run_train, toy_data, train_args, tmp_path, terminate, monkeypatch
+    run_train, toy_data, train_args, tmp_path, stop
 ):
     words = [toy_data.bin, *train_args, "--max-update", 3, "--log-format", "simple"]
     words += ["--save-dir", tmp_path]
-    monkeypatch.setattr(stopping, "TOGETHER", 1e9)  # seconds, however busy the machine is
-    terminate(TranslationTask, "valid_step", 1)
-    with pytest.raises(SystemExit):
-        run_train(*words)
+    stop(*VALIDATION, 1, *words)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    terminate(TranslationTask, "valid_step", 1)
-    with pytest.raises(SystemExit) as ended:
-        run_train(*words)
-    assert ended.value.code == TERMINATED
+    stop(*VALIDATION, 1, *words)
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     # without validation there is none to make up for
     assert not validations(run_train(*words, "--disable-validation").output)
@@ -154,39 +133,32 @@ def test_it_may_be_stopped_again_in_the_validation_that_it_makes_up_for(
     assert not validations(run_train(*words).output)
 
 
-def test_what_follows_an_update_is_what_fairseq_does(tmp_path, toy_data, run_train, train_args):
+INTERVALS = (
+    "--max-tokens 200 --max-epoch 5 --save-interval 2 --validate-interval 3"
+    " --validate-interval-updates 4 --save-interval-updates 6 --validate-after-updates 8"
+    " --max-update 33 --log-format simple"
+).split()
+
+
+def test_what_follows_an_update_is_what_fairseq_does(
+    tmp_path, toy_data, run_train, train_args, monkeypatch
+):
     """Each update, against the validations and checkpoints of a training."""
-    told = {}
-    original = Trainer.train_step
+    told, iterators = {}, []
+    step, get = Trainer.train_step, Trainer.get_train_iterator
 
     def train_step(self, *args, **kwargs):
-        result = original(self, *args, **kwargs)
+        result = step(self, *args, **kwargs)
         told[self.get_num_updates()] = what_follows(self, iterators[-1])
         return result
 
-    iterators, get = [], Trainer.get_train_iterator
-    with pytest.MonkeyPatch().context() as patch:
-        patch.setattr(Trainer, "train_step", train_step)
-        patch.setattr(
-            Trainer,
-            "get_train_iterator",
-            lambda *args, **kwargs: iterators.append(get(*args, **kwargs)) or iterators[-1],
-        )
-        log = run_train(
-            *[
-                toy_data.bin,
-                *train_args,
-                "--max-tokens",
-                200,
-                "--max-epoch",
-                5,
-                "--save-interval",
-                2,
-            ],
-            *["--validate-interval", 3, "--validate-interval-updates", 4, "--save-dir", tmp_path],
-            *["--save-interval-updates", 6, "--validate-after-updates", 8, "--max-update", 33],
-            *["--log-format", "simple"],
-        ).output
+    def get_train_iterator(*args, **kwargs):
+        iterators.append(get(*args, **kwargs))
+        return iterators[-1]
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    monkeypatch.setattr(Trainer, "get_train_iterator", get_train_iterator)
+    log = run_train(toy_data.bin, *train_args, *INTERVALS, "--save-dir", tmp_path).output
     assert [n for n, text in told.items() if text] == [at[1] for at in validations(log)]
     saved = {int(n) for n in re.findall(r"Saved checkpoint .* @ (\d+) updates, score \d", log)}
     assert {n for n, text in told.items() if "save" in text} == saved

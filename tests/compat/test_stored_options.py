@@ -20,6 +20,7 @@ from fairseq_plugins.cli import average as average_command
 from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.stored_options import EVALUATED, plain
 from fairseq_plugins.errors import ConfigurationError
+from tests.compat.test_unpickling import Call
 
 compat.apply()
 
@@ -116,11 +117,13 @@ def test_planted_code_is_refused(section, option, form, plant, touched):
     assert option in message and "nothing in it was run" in message
 
 
-def test_every_program_refuses_planted_code(plant, touched, programs):
+@pytest.mark.parametrize("kind, told", [(str, "nothing in it was run"), (Call, "may be malicious")])
+def test_every_program_refuses_planted_code(kind, told, plant, touched, programs):
     code = f"open({str(touched)!r}, 'w')"
+    code = Call(eval, code) if kind is Call else code
     path = plant(set_option("model", "adaptive_softmax_cutoff", code))
     for name, program in programs.items():
-        with pytest.raises(ConfigurationError, match="nothing in it was run"):
+        with pytest.raises(ConfigurationError, match=told):
             program(path)
         assert not touched.exists(), name
 

@@ -31,7 +31,7 @@ from fairseq.trainer import Trainer
 from fairseq_cli import train as command
 
 from fairseq_plugins.errors import ConfigurationError
-from tests.conftest import USER_DIR
+from tests.conftest import USER_DIR, forget_trainings
 
 # what torch imports at the first update, once for all
 torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1).step()
@@ -141,9 +141,7 @@ def _be_a_process(
                 stack.enter_context(_full_disk(file_size))
             logging.root.handlers[:] = [logging.StreamHandler(file)]
             logging.root.setLevel(logging.INFO)
-            for function in (checkpoint_utils.save_checkpoint, command.should_stop_early):
-                for name in ("best", "num_runs"):  # left by an earlier training of the parent
-                    vars(function).pop(name, None)
+            forget_trainings()  # of the parent
             try:
                 distributed_utils.call_main(cfg, command.main)
                 status = 0
