@@ -1,5 +1,6 @@
 """What is shipped, and the scripts that set it up: choices and refusals, no whole installation."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -27,21 +28,19 @@ LAUNCHERS = [
 ]
 
 
-def bash(*words, cwd=ROOT, **environment):
-    """Runs a script with its errors apart, in an environment that could mislead it.
+def run(*command, cwd=ROOT, **environment):
+    """Runs a program with its errors apart, in an environment that could mislead it.
 
     bash warns of a locale that is not installed, and `cd` prints the folder where CDPATH is set.
     """
     usual = {**os.environ, "LC_ALL": "C.UTF-8", "CDPATH": "."}
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 1200}
     return subprocess.run(
-        ["bash", *map(str, words)],
-        cwd=str(cwd),
-        env={**usual, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=1200,
+        list(map(str, command)), cwd=str(cwd), env={**usual, **environment}, **options
     )
+
+
+bash = functools.partial(run, "bash")
 
 
 def common(command):
@@ -67,22 +66,15 @@ def copy_checkout(place):
     folder = place / "a checkout"
     shutil.copytree(ROOT / "scripts", folder / "scripts")
     (folder / "fairseq_plugins").mkdir()
-    for name in [
-        "setup.py",
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "fairseq_plugins/version.py",
-    ]:
+    for name in "setup.py pyproject.toml README.md LICENSE fairseq_plugins/version.py".split():
         shutil.copy(ROOT / name, folder / name)
     return folder
 
 
 def install(checkout, *words, **environment):
     """The installer's exit status and lines of error, called from elsewhere."""
-    result = bash(
-        checkout / "scripts" / "install.sh", *words, cwd=checkout.parent.parent, **environment
-    )
+    script = checkout / "scripts" / "install.sh"
+    result = bash(script, *words, cwd=checkout.parent.parent, **environment)
     return result.returncode, result.stderr.splitlines()
 
 
@@ -127,14 +119,8 @@ def test_readme_installs_what_serving_needs():
     "words, printed", [([], ROOT / "fairseq_plugins"), (["--version"], __version__)]
 )
 def test_the_package_prints_its_folder_or_version_and_nothing_else(words, printed, tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-m", "fairseq_plugins", *words],
-        cwd=str(tmp_path),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    command = [sys.executable, "-m", "fairseq_plugins", *words]
+    result = run(*command, cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert (result.stdout, result.stderr) == (f"{printed}\n", "")
 
 
@@ -145,12 +131,7 @@ def test_a_launcher_names_a_command_that_exists(launcher):
     command = re.search(r'main\(\["([a-z0-9-]+)"', text).group(1)
     assert f"`python -m fairseq_plugins {command}" in text
     assert command in commands()
-    alone = subprocess.run(
-        [sys.executable, "-S", "-E", str(launcher)],
-        cwd="/",
-        capture_output=True,
-        text=True,
-    )
+    alone = run(sys.executable, "-S", "-E", launcher, cwd="/")
     assert alone.returncode == 1 and alone.stdout == ""
     assert alone.stderr == (
         "fairseq_plugins is not installed in this Python: run bash scripts/install.sh\n"
@@ -162,10 +143,8 @@ def test_nothing_edits_the_path_of_modules():
     for path in [path for folder in folders for path in folder.rglob("*.py")]:
         if path not in (Path(__file__), ROOT / "fairseq_plugins" / "lab" / "__init__.py"):
             text = path.read_text(encoding="utf-8")
-            edit = re.search(
-                r"sys\.path(\.(append|extend|insert|pop|remove)|(\[.*\])? \+?= )", text
-            )
-            assert edit is None, path
+            edit = r"sys\.path(\.(append|extend|insert|pop|remove)|(\[.*\])? \+?= )"
+            assert re.search(edit, text) is None, path
 
 
 # --- the scripts ----------------------------------------------------------------------------------
@@ -178,13 +157,7 @@ def test_every_script_is_sound_bash(script):
     shellcheck = shellcheck or shutil.which("shellcheck")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed (scripts/install.sh --extras test)")
-    found = subprocess.run(
-        [shellcheck, "-x", str(script)],
-        cwd=str(ROOT),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert found.stdout == ""
+    assert run(shellcheck, "-x", script).stdout == ""
 
 
 @pytest.mark.parametrize("name", ["install.sh", "wheelhouse.sh", "test.sh"])
@@ -268,14 +241,11 @@ def install_cuda_torch(made_checkout, tmp_path):
 
     def run(nvidia_smi):
         executable(tools / "nvidia-smi", nvidia_smi)
-        return bash(
-            made_checkout / "scripts" / "install.sh",
-            *["--python", sys.executable, "--torch", "2.13.0"],
-            PATH=str(tools) + os.pathsep + os.environ["PATH"],
-            PIP_CONFIG_FILE=os.devnull,
-            PIP_NO_INDEX="1",
-            PIP_FIND_LINKS=str(index),
-        )
+        command = [made_checkout / "scripts" / "install.sh", "--python", sys.executable]
+        pip = {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(index)}
+        environment = {f"PIP_{name}": value for name, value in pip.items()}
+        environment["PATH"] = str(tools) + os.pathsep + os.environ["PATH"]
+        return bash(*command, "--torch", "2.13.0", **environment)
 
     return run
 
@@ -297,17 +267,12 @@ def test_a_driver_too_old_for_a_build_of_torch_gets_another(
     install_cuda_torch, tmp_path, cuda, fits
 ):
     header = f"| Driver Version: 550.54       CUDA Version: {cuda}     |" if cuda else "| Driver |"
-    result = install_cuda_torch(
-        f"if [ \"$1\" = -L ]; then echo 'GPU 0: a GPU'; else echo '{header}'; fi"
-    )
+    smi = f"if [ \"$1\" = -L ]; then echo 'GPU 0: a GPU'; else echo '{header}'; fi"
+    result = install_cuda_torch(smi)
     assert result.returncode == 1  # the CUDA libraries are nowhere
     assert ("torch==2.13.0, the build for a gpu" in result.stdout) == fits
-    major = cuda.split(".")[0]
-    told = (
-        f"the driver runs CUDA {major} at most, and torch==2.13.0 here needs CUDA 13"
-        in result.stdout
-    )
-    assert told == ("none was found" in result.stdout) == (not fits)
+    told = f"runs CUDA {cuda.split('.')[0]} at most, and torch==2.13.0 here needs CUDA 13"
+    assert (told in result.stdout) == ("none was found" in result.stdout) == (not fits)
     assert (tmp_path / "asked").exists() == (not fits)
     if not fits:
         asked = (tmp_path / "asked").read_text(encoding="utf-8")
@@ -327,10 +292,8 @@ def test_a_copied_checkout_leaves_the_environment_of_the_original_alone(checkout
     remember(checkout)  # --active in that environment
     assert bash(checkout / "scripts" / "install.sh", "--print-python").stdout == f"{original}\n"
     remember(tmp_path / "original")
-    assert install(checkout, "--print-python") == (
-        1,
-        ["install.sh: nothing is set up yet: run bash scripts/install.sh"],
-    )
+    told = "install.sh: nothing is set up yet: run bash scripts/install.sh"
+    assert install(checkout, "--print-python") == (1, [told])
 
 
 @pytest.mark.parametrize("status, waits", [(71, False), (1, True)])
@@ -341,11 +304,8 @@ def test_a_file_system_without_locks_is_no_other_set_up(checkout, tmp_path, stat
     python = executable(
         checkout / "python", 'case "$*" in *version_info*) echo 3.11 ;; *) exit 1 ;; esac'
     )
-    result = bash(
-        checkout / "scripts" / "install.sh",
-        *["--python", python],
-        PATH=str(tools) + os.pathsep + os.environ["PATH"],
-    )
+    path = str(tools) + os.pathsep + os.environ["PATH"]
+    result = bash(checkout / "scripts" / "install.sh", "--python", python, PATH=path)
     assert ("Another set-up" in result.stdout) == waits
     assert "cannot make virtual environments" in result.stderr
 
