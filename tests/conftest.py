@@ -23,6 +23,9 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
     reversed_copy   reversed_copy(prepared, folder): what prepare-translation made from German to
                     English, as if made from English to German.
 
+Models
+    build, parse, ... see tiny_models.py
+
 Checkpoint
     tiny_checkpoint Path of checkpoint_last.pt: a tiny `transformer` after 6 updates on toy_data.
 """
@@ -71,6 +74,7 @@ from hydra.core.config_store import ConfigStore  # noqa: E402
 # copies what it reads.
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
+pytest_plugins = ["tests.tiny_models"]
 ROOT = Path(__file__).resolve().parent.parent
 USER_DIR = ROOT / "fairseq_plugins"
 
@@ -207,21 +211,21 @@ def write_toy_text(folder: Path, sizes: dict[str, int], seed: int = 1) -> None:
             (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
-def make_toy_data(run_preprocess):
-    def make(folder: Path, sizes: dict[str, int], joined: bool = False, seed: int = 1) -> ToyData:
-        folder = Path(folder)
-        raw, binary = folder / "raw", folder / "bin"
-        write_toy_text(raw, sizes, seed)
-        words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", binary]
-        for split in sizes:
-            words += [f"--{split}pref", raw / split]
-        if joined:
-            words += ["--joined-dictionary"]
-        run_preprocess(*words, "--workers", 1)
-        return ToyData(binary, raw, dict(sizes))
+def prepare_toy_data(
+    folder: Path, sizes: dict[str, int], joined: bool = False, seed: int = 1
+) -> ToyData:
+    raw, binary = Path(folder) / "raw", Path(folder) / "bin"
+    write_toy_text(raw, sizes, seed)
+    words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", binary]
+    for split in sizes:
+        words += [f"--{split}pref", raw / split]
+    run_cli("preprocess", *words, *["--joined-dictionary"] * joined, "--workers", 1)
+    return ToyData(binary, raw, dict(sizes))
 
-    return make
+
+@pytest.fixture(scope="session")
+def make_toy_data():
+    return prepare_toy_data
 
 
 @pytest.fixture(scope="session")

@@ -5,38 +5,30 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install '.[test]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
 
-from tests.models.conftest import (  # noqa: E402, F401
-    build,
-    build_joined,
-    joined_data,
-    parse,
-    parse_joined,
-)
-
 
 @pytest.fixture(scope="session")
-def task(parse):  # noqa: F811
+def task(parse):
     return parse("--arch", "transformer").task
 
 
 @pytest.fixture(scope="session")
-def joined_task(parse_joined):  # noqa: F811
+def joined_task(parse_joined):
     return parse_joined("--arch", "transformer").task
 
 
 @pytest.fixture(scope="session")
-def export_tiny(build, task):  # noqa: F811
+def export_tiny(build, task):
     """export_tiny(folder, words..., arch=...) -> the model, in float32, and its `Export`."""
     return exporter_of(build, task)
 
 
 @pytest.fixture(scope="session")
-def export_joined(build_joined, joined_task):  # noqa: F811
+def export_joined(build_joined, joined_task):
     """As `export_tiny`, with one dictionary for both sides."""
     return exporter_of(build_joined, joined_task)
 
 
-def exporter_of(build, task):  # noqa: F811
+def exporter_of(build, task):
     from fairseq_plugins.export import folder as export_folder
     from fairseq_plugins.search.onnx_backend.folder import Export
 

@@ -27,7 +27,7 @@ from fairseq_plugins.search.torch_backend.copied import find_copied
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.search.torch_backend.unknown import NUMBERS, to_known
 from tests.models import test_encoder_classifier as classifiers
-from tests.models.conftest import TINY, drop_mscffn
+from tests.tiny_models import TINY, drop_mscffn
 
 onnx = pytest.importorskip("onnx", reason="needs onnx: pip install '.[test]'")
 GRAPHS = (ENCODER, DECODER)

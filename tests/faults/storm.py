@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, run_cli, write_toy_text
+from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, prepare_toy_data
 from tests.faults.training import (
     DAMAGE,
     Killed,
@@ -223,21 +223,11 @@ FAULTS: Sequence[Callable[[Trial], Counter]] = (
 )  # fmt: skip
 
 
-def prepare(folder: Path) -> Path:
-    """A corpus of random words, prepared."""
-    write_toy_text(folder / "raw", SENTENCES)
-    words: list[Any] = ["--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
-    for split in SENTENCES:
-        words += [f"--{split}pref", folder / "raw" / split]
-    run_cli("preprocess", *words, "--destdir", folder / "bin")
-    return folder / "bin"
-
-
 def storm(seconds: float, seed: int, first: int = 0, trials: int | None = None) -> Counter:
     """Run trials from number `first` on; returns how many faults were tried and what they did."""
     counts: Counter = Counter()
     with tempfile.TemporaryDirectory() as temporary:
-        corpus = prepare(Path(temporary))
+        corpus = prepare_toy_data(Path(temporary), SENTENCES).bin
         until = time.monotonic() + seconds
         number = first
         while time.monotonic() < until and (trials is None or number < first + trials):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from tests.models.conftest import TINY, drop_mscffn
+from tests.tiny_models import TINY, drop_mscffn
 
 CHOICES = (
     "--time-window 1 --feature-window 1 --encoder-token-mixer softmax --encoder-ffn standard"

@@ -21,9 +21,9 @@ from fairseq_plugins.losses import (
 )
 from fairseq_plugins.models import decoder
 from tests.batches import assert_close, make_criterion, run_criterion
-from tests.models.conftest import TINY
 from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
 from tests.reference.copy_attention import copy_probabilities
+from tests.tiny_models import TINY
 
 COPY = "--copy-attention --decoder-layers 2".split()
 COMPRESSIONS = {

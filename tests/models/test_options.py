@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from fairseq_plugins.models import plan
 from fairseq_plugins.models.options import plugin_options
 from tests.conftest import USER_DIR
-from tests.models.conftest import TINY
 from tests.models.test_presets import RECORD
+from tests.tiny_models import TINY
 
 # Words that make the option matter, then the option, and values that are not its default.
 OPTIONS = """

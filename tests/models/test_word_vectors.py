@@ -9,8 +9,8 @@ from torch import nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models.word_vectors import load_word_vectors
-from tests.models.conftest import TINY
 from tests.models.test_options import from_words, from_yaml
+from tests.tiny_models import TINY
 
 OPTION = "--encoder-embed-path"
 

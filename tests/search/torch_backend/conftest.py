@@ -2,20 +2,9 @@
 
 import pytest
 
-from tests.models.conftest import (  # noqa: F401  (fixtures)
-    build,
-    build_joined,
-    joined_data,
-    make_sample,
-    make_tokens,
-    parse,
-    parse_joined,
-    tiny_words,
-)
-
 
 @pytest.fixture(scope="session")
-def dictionary(parse):  # noqa: F811
+def dictionary(parse):
     return parse("--arch", "transformer").task.target_dictionary
 
 

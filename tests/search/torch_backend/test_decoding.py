@@ -11,8 +11,8 @@ from fairseq_plugins.search.torch_backend import accelerate, decoding, grouped_t
 from fairseq_plugins.search.torch_backend.ensemble import BeamEnsemble
 from fairseq_plugins.search.torch_backend.generator import BeamGenerator
 from fairseq_plugins.search.torch_backend.grouped_top_k import best_continuations
-from tests.models.conftest import TINY
 from tests.search.torch_backend.conftest import assert_same_hypotheses
+from tests.tiny_models import TINY
 
 LENGTHS = (5, 1, 9, 3)
 TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"

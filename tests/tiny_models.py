@@ -1,4 +1,4 @@
-"""Tiny models built as fairseq's command line builds them, and batches for them."""
+"""Fixtures: tiny models built as fairseq's command line builds them, and batches for them."""
 
 import sys
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 import torch
 
+from tests.batches import padding_mask, randomize
 from tests.conftest import SIZES, USER_DIR, ToyData
 
 # sizes that are no powers of two, and that halve, third and quarter with room for the heads
@@ -80,8 +81,6 @@ def build_joined(parse_joined):
 
 
 def builder_of(parse: Callable[..., Setup]) -> Callable[..., Any]:
-    from tests.batches import randomize
-
     def run(*words: Any, arch: str = "transformer_ftc", plain: bool = False, seed: int = 1):
         sizes = TINY if arch != "transformer" else drop_mscffn(TINY)
         model = parse("--arch", arch, *sizes, *words).build_model(seed)
@@ -120,7 +119,6 @@ def drop_mscffn(words: list[str]) -> list[str]:
 @pytest.fixture(scope="session")
 def make_tokens():
     """make_tokens(lengths, side, width=None) -> `B x T`, padded and ended as fairseq does."""
-    from tests.batches import padding_mask
 
     def run(lengths, side="left", width=None, seed=0):
         generator = torch.Generator().manual_seed(seed)
