@@ -151,8 +151,11 @@ class MSCFFN(FeedForward):
 
     def _products(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9 in the plain form: tokens x d -> tokens x d/2."""
-        crossed = _widen(inner, self.expand_weight, self.expand_bias)
-        return _narrow(self.dropout_module(crossed), self.contract_weight, self.contract_bias)
+        spaces = inner.view(-1, self.subspaces, self.embed_dim // self.subspaces).transpose(0, 1)
+        wide = torch.baddbmm(self.expand_bias, spaces, self.expand_weight)  # n x tokens x m d/n
+        crossed = self.dropout_module(torch.relu(wide[0::2]) * wide[1::2])
+        narrow = torch.baddbmm(self.contract_bias, crossed, self.contract_weight)
+        return narrow.transpose(0, 1).reshape(inner.size(0), self.embed_dim // 2)
 
     def _products_fast(self, inner: Tensor) -> Tensor:
         """Equations 7 to 9 in the fastest form for this input."""
@@ -200,18 +203,3 @@ class MSCFFN(FeedForward):
         drops = int(probability(self.dropout_module) > 0)
         found = [("products", self.embed_dim, size, width, drops)]
         return found if size <= kernels.MAX_SUBSPACE else []
-
-
-def _widen(inner: Tensor, expand_weight: Tensor, expand_bias: Tensor) -> Tensor:
-    """Equations 7 and 8: tokens x d -> n/2 x tokens x m d/n."""
-    subspaces, size = expand_weight.size(0), expand_weight.size(1)
-    inner = inner.view(-1, subspaces, size).transpose(0, 1)  # n x tokens x d/n
-    wide = torch.baddbmm(expand_bias, inner, expand_weight)  # n x tokens x m d/n
-    return torch.relu(wide[0::2]) * wide[1::2]
-
-
-def _narrow(crossed: Tensor, contract_weight: Tensor, contract_bias: Tensor) -> Tensor:
-    """Equation 9: n/2 x tokens x m d/n -> tokens x d/2."""
-    narrow = torch.baddbmm(contract_bias, crossed, contract_weight)  # n/2 x tokens x d/n
-    pairs, _, size = contract_weight.shape
-    return narrow.transpose(0, 1).reshape(-1, pairs * size)
