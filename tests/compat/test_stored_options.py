@@ -5,12 +5,11 @@ import io
 import logging
 import os
 from argparse import Namespace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, criterions
+from fairseq import checkpoint_utils
 from fairseq.models.transformer import TransformerModel
 from omegaconf import DictConfig, OmegaConf
 
@@ -258,14 +257,3 @@ def test_options_that_contain_themselves_are_refused(plant):
     path = plant(change)
     with pytest.raises(ConfigurationError, match="refused.*recursion"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
-
-
-def test_options_that_a_criterion_has_lost_are_ignored():
-    """As of models and tasks: checkpoints of an earlier release hold them."""
-    name = "label_smoothed_cross_entropy_fused"
-    own = {"_name": name, "label_smoothing": 0.2, "word_dropout": 0.0}
-    stored = OmegaConf.create({"optimization": {"sentence_avg": False}, "criterion": own})
-    OmegaConf.set_struct(stored, True)
-    words = SimpleNamespace(pad=lambda: 1, eos=lambda: 2, __len__=lambda: 9)
-    task = SimpleNamespace(target_dictionary=words)
-    assert criterions.build_criterion(stored.criterion, task).eps == 0.2

@@ -137,22 +137,6 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.pt")}
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("missing", [False, True])
-def test_without_an_intact_checkpoint_nothing_starts_or_changes(missing, processes, words, folder):
-    for path in folder.glob("*.pt"):
-        DAMAGE["cut"](path)
-    if missing:
-        (folder / LAST).unlink()
-    before = content(folder)
-    run = train(words, folder, processes)
-    assert 1 in run.status and set(run.status) <= {1, 9}  # the other may be ended with it
-    line = run.output.splitlines()[-1]
-    assert line.startswith("error: ") and str(folder / LAST) in line
-    assert "choose another --save-dir" in line
-    assert content(folder) == before
-
-
 @pytest.mark.slow
 def test_a_stopped_finetuning_does_not_start_over(words, expected, folder, killed):
     (folder / LAST).unlink()
@@ -196,20 +180,27 @@ def refuse_to_open(monkeypatch):
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("missing", [False, True])
-def test_a_checkpoint_that_cannot_be_opened_is_refused(
-    missing, processes, words, folder, refuse_to_open, monkeypatch
+@pytest.mark.parametrize("damaged", [False, True])
+def test_without_a_checkpoint_that_can_be_used_nothing_starts_or_changes(
+    damaged, missing, processes, words, folder, refuse_to_open, monkeypatch
 ):
-    """It may be the newest, and training would replace it."""
-    path = numbered(folder)[0] if missing else folder / LAST
+    """All are damaged; or the newest cannot be opened, and training would replace it."""
+    for path in folder.glob("*.pt") if damaged else ():
+        DAMAGE["cut"](path)
+    path = numbered(folder)[0] if missing and not damaged else folder / LAST
     if missing:
         (folder / LAST).unlink()
     before = content(folder)
-    refuse_to_open(path)
+    if not damaged:
+        refuse_to_open(path)
     run = train(words, folder, processes)
     monkeypatch.undo()
     assert 1 in run.status and set(run.status) <= {1, 9}  # the other may be ended with it
     (line,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
-    assert line.startswith(f"error: {path} cannot be read: Permission denied: make it readable")
+    if damaged:
+        assert str(path) in line and "choose another --save-dir" in line
+    else:
+        assert line.startswith(f"error: {path} cannot be read: Permission denied: make it readable")
     assert content(folder) == before
 
 

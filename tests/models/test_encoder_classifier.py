@@ -11,8 +11,6 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_INV_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
-from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.models.encoder_classifier import (
     MODEL_NAME,
     SENTENCE_POOLINGS,
@@ -100,9 +98,8 @@ def scores(model, tokens):
     return model(tokens, None, features_only=True, classification_head_name="head")[0]
 
 
-CHOICES = [f"--encoder-token-mixer {mixer}" for mixer in TOKEN_MIXERS]
-CHOICES += [f"--encoder-ffn {ffn}" for ffn in FEED_FORWARDS]
-CHOICES += [
+CHOICES = [
+    "--encoder-ffn switch --encoder-token-mixer bigbird",
     "--encoder-blocks 1,1 --time-window 2 --feature-window 2",
     "--encoder-blocks 1,1 --time-window 3 --encoder-token-mixer fastformer --encoder-ffn mscffn",
     "--sentence-pooling mean --encoder-normalize-before",
