@@ -32,7 +32,7 @@ PATCHES = (
     "tasks.bleu_of_valid",
     "train.kernel_choice",
     "train.warm_start",
-    "graphs.recorded_step",
+    "graphs.captured_step",
 )
 
 

@@ -1,7 +1,7 @@
 """What stands for a CUDA graph on a CPU: the same operations, in the same order and memory.
 
-A number that Python computed while recording stays what it was. On a GPU an operation that waits
-for the device, or whose result has a size that depends on data, cannot be recorded: here it is
+A number that Python computed while capturing stays what it was. On a GPU an operation that waits
+for the device, or whose result has a size that depends on data, cannot be captured: here it is
 refused with its line, in forward and in backward. Not seen: code that runs only on a GPU, and
 tensors copied between host and GPU, as here all are on the CPU.
 """
@@ -30,13 +30,13 @@ METHODS = ("cpu", "numpy", "to", "tolist")  # of tensors; on a CPU they need not
 
 
 class HostWaits(AssertionError):
-    """An operation cannot be recorded; the message has the line that calls it."""
+    """An operation cannot be captured; the message has the line that calls it."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name} cannot be recorded: {_where()}")
+        super().__init__(f"{name} cannot be captured: {_where()}")
 
 
-class _Recorder(TorchDispatchMode):
+class _Capturer(TorchDispatchMode):
     def __init__(self, entries: list[tuple[Callable, tuple, dict, Any]]) -> None:
         super().__init__()
         self.entries = entries
@@ -61,7 +61,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class Tape:
-    """Records operations, and repeats them on the same memory; random numbers are drawn anew."""
+    """Captures operations, and repeats them on the same memory; random numbers are drawn anew."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Callable, tuple, dict, Any]] = []
@@ -70,16 +70,16 @@ class Tape:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
+    def capturing(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in METHODS:
                 stack.enter_context(mock.patch.object(Tensor, name, _refuse(name)))
-            stack.enter_context(_Recorder(self.entries))
+            stack.enter_context(_Capturer(self.entries))
             yield
 
     @classmethod
     def recover(cls) -> None:
-        """Nothing: a recording that failed leaves no trace."""
+        """Nothing: a capture that failed leaves no trace."""
 
     def replay(self) -> None:
         with torch.no_grad():

@@ -23,7 +23,7 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError
-from fairseq_plugins.graphs import recorded_step
+from fairseq_plugins.graphs import captured_step
 from tests.tape import Tape
 
 pytestmark = pytest.mark.skipif(
@@ -127,12 +127,12 @@ def test_processes_that_replay_recorded_steps_equal_one_without(
 ):
     """Either all of them replay, or none: they exchange gradients in different ways."""
     monkeypatch.setattr(
-        recorded_step, "recorder_for", lambda device: Tape if os.environ["RANK"] in able else None
+        captured_step, "graph_class", lambda device: Tape if os.environ["RANK"] in able else None
     )
     words = [*words, "--cuda-graphs", "--save-dir", tmp_path, "--max-update", 4]
     outputs = run_together(words, tmp_path, TORCHRUN_OF_TWO, run_train)
     assert ("replayed" in outputs[0]) == (able == "0 and 1")
-    told = "steps are not recorded (--cuda-graphs): rank 1: it needs a GPU"
+    told = "steps are not captured (--cuda-graphs): rank 1: it needs a GPU"
     assert (told in outputs[0]) == (able == "0")
     assert_same_training(outputs[0], parameters(tmp_path), one_process)
 

@@ -1,4 +1,4 @@
-"""`Tape` names each operation that a CUDA graph could not record, with its line."""
+"""`Tape` names each operation that a CUDA graph could not capture, with its line."""
 
 import numpy as np
 import pytest
@@ -67,9 +67,9 @@ class InBackward(torch.autograd.Function):
         return gradient, None
 
 
-def record(function, backward):
+def capture(function, backward):
     x = torch.arange(1.0, 5.0, requires_grad=backward)
-    with Tape().recording():
+    with Tape().capturing():
         if backward:
             torch.autograd.grad(InBackward.apply(x, function).sum(), x)
         else:
@@ -80,22 +80,22 @@ def record(function, backward):
 @pytest.mark.parametrize("name, wait", WAITS)
 def test_what_waits_is_named_with_its_line(name, wait, backward):
     with pytest.raises(HostWaits) as error:
-        record(wait, backward)
+        capture(wait, backward)
     line = f"{__file__}:{wait.__code__.co_firstlineno}: "
     assert str(error.value).startswith((f"{name} cannot", f".{name}() cannot"))
     assert line in str(error.value) and "lambda x: " in str(error.value)
-    wait(torch.ones(4))  # behind the recording, nothing is refused
+    wait(torch.ones(4))  # behind the capture, nothing is refused
 
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("function", ALLOWED)
-def test_what_does_not_wait_is_recorded(function, backward):
-    record(function, backward)
+def test_what_does_not_wait_is_captured(function, backward):
+    capture(function, backward)
 
 
 @pytest.mark.parametrize("name, function", IN_BACKWARD)
 def test_what_waits_in_a_backward_of_torchs_is_named_in_forward(name, function):
     x = torch.ones(4, requires_grad=True)
-    with pytest.raises(HostWaits, match=rf"^{name} cannot be recorded: .*test_tape.py:\d+: "):
-        with Tape().recording():
+    with pytest.raises(HostWaits, match=rf"^{name} cannot be captured: .*test_tape.py:\d+: "):
+        with Tape().capturing():
             torch.autograd.grad(function(x).sum(), x)

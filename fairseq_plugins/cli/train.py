@@ -72,7 +72,7 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
     )  # fmt: skip
     add_flag(
         parser, "--eager", "on one GPU, launch the kernels of a step one by one (default: "
-        "translators and summarizers in half precision record whole steps: --cuda-graphs)",
+        "translators and summarizers in half precision capture whole steps: --cuda-graphs)",
     )  # fmt: skip
     add_user_dir(parser)
     add_flag(

@@ -1,6 +1,6 @@
 """Packed batches: the concatenated sentences of a batch, in one of a few sizes.
 
-A recorded GPU step (`graphs/recorded_step.py`) replays kernels of fixed sizes, and nothing in it
+A captured GPU step (`graphs/captured_step.py`) replays kernels of fixed sizes, and nothing in it
 may wait for a number. Therefore the layout is computed here, on the host, in the data loader's
 worker that collates the batch. Sentences of padding follow the real ones, up to a number of rows
 that other batches share. `layers/packed.py` computes on this layout.
@@ -23,7 +23,7 @@ ALIKE = 4  # up to this ratio, source and target count as equally long
 
 
 class Shape(NamedTuple):
-    """The sizes of a batch: batches of one shape share a recording."""
+    """The sizes of a batch: batches of one shape share a captured graph."""
 
     source: tuple[int, ...]  # rows of the source in each block of the encoder
     target: int  # rows of the target
@@ -100,7 +100,7 @@ def pack(sample: dict[str, Any], spec: Spec) -> PackedBatch:
 def pack_pairs(examples: Sequence[dict[str, Tensor]], eos: int, spec: Spec) -> PackedBatch:
     """The rows of examples of fairseq's LanguagePairDataset, without padding them first.
 
-    On a GPU padding sentence by sentence takes a data loader longer than a recorded step.
+    On a GPU padding sentence by sentence takes a data loader longer than a captured step.
     """
     source, target = ([example[name] for example in examples] for name in ("source", "target"))
     of_source, of_target = (np.array([len(x) for x in side]) for side in (source, target))

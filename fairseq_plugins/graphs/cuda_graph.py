@@ -1,4 +1,4 @@
-"""CUDA graphs: record work on a GPU once, and launch all of it at once later."""
+"""CUDA graphs: capture work on a GPU once, and launch all of it at once later."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ class CudaGraph:
     """
 
     shared = threading.local()
-    lock = threading.Lock()  # a recording begins by waiting for all streams, also recording ones
+    lock = threading.Lock()  # a capture waits for all streams first, also for capturing ones
 
     def __init__(self) -> None:
         if not hasattr(self.shared, "pool"):
@@ -25,7 +25,7 @@ class CudaGraph:
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        """Context in which libraries allocate and choose kernels, outside a recording."""
+        """Context in which libraries allocate and choose kernels, outside a capture."""
         stream = self.shared.stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -33,10 +33,10 @@ class CudaGraph:
         torch.cuda.current_stream().wait_stream(stream)
 
     @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
-        """Context that records launches without running them."""
+    def capturing(self) -> Iterator[None]:
+        """Context that captures launches without running them."""
         # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
-        # its stream current when a recording fails
+        # its stream current when a capture fails
         pool, stream = self.shared.pool, self.shared.stream
         with (
             self.lock,
@@ -52,21 +52,21 @@ class CudaGraph:
 
     @classmethod
     def recover(cls) -> None:
-        """Make torch forget a recording that CUDA aborted.
+        """Make torch forget a capture that CUDA aborted.
 
-        Before torch 2.13, its random generator would stay in recording state, and the next dropout
-        would fail. A short successful recording resets it, in a new pool, as the old one may still
-        be marked as recording.
+        Before torch 2.13, its random generator would stay in capturing state, and the next dropout
+        would fail. A short successful capture resets it, in a new pool, as the old one may still
+        be marked as capturing.
         """
         torch.cuda.empty_cache()
         with contextlib.suppress(RuntimeError):  # it has ended already
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.shared.pool)
         cls.shared.pool = torch.cuda.graph_pool_handle()
         number = torch.zeros((), device="cuda")
-        with contextlib.suppress(RuntimeError), cls().recording():
+        with contextlib.suppress(RuntimeError), cls().capturing():
             number.add_(1)
 
 
-def recorder_for(device: torch.device) -> Callable[[], Any] | None:
-    """The recorder of a device: a class with the methods of `CudaGraph`, or None."""
+def graph_class(device: torch.device) -> Callable[[], Any] | None:
+    """What captures on a device: a class with the methods of `CudaGraph`, or None."""
     return CudaGraph if device.type == "cuda" else None

@@ -1,10 +1,10 @@
-"""Whether torch is recording operations to export a model."""
+"""Whether torch is tracing operations to export a model."""
 
 import torch
 
 
 def is_traced() -> bool:
-    """Whether torch.jit.trace, torch.export or torch.compile is recording the operations.
+    """Whether torch.jit.trace, torch.export or torch.compile is tracing the operations.
 
     They need plain operations: custom gradients, loops over chunks and cheap random numbers are for
     eager execution only.

@@ -30,8 +30,8 @@ from .checks import parse_layers_to_keep, parse_numbers
 logger = logging.getLogger(__name__)
 
 CUDA_GRAPHS_HELP = (
-    "training records forward and backward on a GPU once per batch shape and replays "
-    "them: the host launches one recording instead of some 1,500 kernels. Needs --bf16 or --fp16. "
+    "training captures forward and backward on a GPU once per batch shape and replays "
+    "them: the host launches one graph instead of some 1,500 kernels. Needs --bf16 or --fp16. "
     "Default: off"
 )
 TRAINING_PATHS = ("auto", "fast", "plain")

@@ -113,7 +113,7 @@ def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
 
 
 def find_obstacle(model: Any) -> str:
-    """Why a model's forward cannot take rows, in a few words; empty if it can.
+    """Why a model's forward cannot take packed sequences, in a few words; empty if it can.
 
     Args:
         model: without wrappers for parallel training.

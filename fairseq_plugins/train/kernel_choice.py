@@ -75,15 +75,15 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None) -> None:
 
 def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
     """The kernels of a model, each a name and sizes as `kernels.usable` takes."""
-    recorded = getattr(options, "cuda_graphs", False)
+    captured = getattr(options, "cuda_graphs", False)
     for module in model.modules():
         if hasattr(module, "kernels"):
             yield from module.kernels()
-        # only layers that end in our kernels; fairseq's own layers use them only on rows
+        # only layers that end in our kernels; fairseq's own layers use them only packed
         norm = getattr(module, "final_layer_norm", None)
         ours = type(module).__module__.startswith("fairseq_plugins.")
         dropout = getattr(module, "dropout_module", None)
-        if type(norm) is torch.nn.LayerNorm and dropout is not None and (recorded or ours):
+        if type(norm) is torch.nn.LayerNorm and dropout is not None and (captured or ours):
             dim = norm.normalized_shape[-1]
             if dim <= kernels.MAX_FEATURES:
                 yield kernel_of(dim, dropout)

@@ -25,15 +25,15 @@ from fairseq_plugins.text.units import TASK
 from fairseq_plugins.train import batch_size, precision, settings
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.request import PLUGIN, Plan, TrainingRequest
-from fairseq_plugins.train.run_folder import PRECISION, RECORDED, SHARING, Run
+from fairseq_plugins.train.run_folder import CAPTURED, PRECISION, SHARING, Run
 from fairseq_plugins.train.supervise import threads_of
 
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
 # values of --eval-bleu-remove-bpe, by the kind of subwords in the data
 JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
-# tasks whose steps a GPU records
-RECORDS = ("translation", "translation_sampled", "summarization")
-WORKERS = 2  # that load data for recorded steps
+# tasks whose steps a GPU captures
+CAPTURED_TASKS = ("translation", "translation_sampled", "summarization")
+WORKERS = 2  # that load data for captured steps
 
 
 def check_data(data: Path) -> None:
@@ -50,8 +50,8 @@ def check_data(data: Path) -> None:
 def check_task(data: Path, task: str) -> None:
     """Raise a ConfigurationError if only one of the prepared folder and the task has labels."""
     prepared = Prepared(data)
-    of_text = prepared.task in RECORDS
-    if prepared.settings and (task in RECORDS and not of_text or task == TASK and of_text):
+    of_text = prepared.task in CAPTURED_TASKS
+    if prepared.settings and (task in CAPTURED_TASKS and not of_text or task == TASK and of_text):
         raise ConfigurationError(
             f"DATA {data} was prepared for {prepared.task}, but --task {task} is trained: give "
             "data or a recipe of the same task"
@@ -291,7 +291,7 @@ def ends(given: argparse.Namespace) -> list[str]:
     return [f"ends at {' or '.join(told)}"] if told else []
 
 
-def records(
+def capture_options(
     request: TrainingRequest,
     words: Sequence[str],
     given: argparse.Namespace,
@@ -299,9 +299,9 @@ def records(
     half: bool,
     processes: int,
 ) -> list[str]:
-    """The options that record the steps of a translator or summarizer on one GPU, and load for it.
+    """The options that capture the steps of a translator or summarizer on one GPU, and load for it.
 
-    Elsewhere nothing is recorded without --cuda-graphs. A training goes on as it began: dropout
+    Elsewhere nothing is captured without --cuda-graphs. A training goes on as it began: dropout
     draws other numbers on the other path.
 
     Args:
@@ -312,10 +312,10 @@ def records(
     if not given.cuda_graphs:
         if request.eager or not half or processes > 1:
             return []
-        if begun is False or given.task not in RECORDS:
+        if begun is False or given.task not in CAPTURED_TASKS:
             return []
         found = ["--cuda-graphs"]
-    # fairseq's one process may not load batches as fast as recorded steps take them
+    # fairseq's one process may not load batches as fast as captured steps take them
     if half and "--num-workers" not in {word.split("=")[0] for word in words}:
         found += ["--num-workers", str(WORKERS)]
     return found
@@ -353,9 +353,9 @@ def plan(request: TrainingRequest) -> Plan:
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
     in_half = not on_cpu and (bool(half) or given.bf16 or given.fp16)
-    begun = bool(run.stored(RECORDED)) if run.checkpoints() else None
-    recorded = records(request, words, given, begun, in_half, total)
-    words += recorded
+    begun = bool(run.stored(CAPTURED)) if run.checkpoints() else None
+    captured = capture_options(request, words, given, begun, in_half, total)
+    words += captured
     if total == 1:
         words += ["--distributed-world-size", "1"]  # not one process per GPU
     for folder in request.user_dir or [PLUGIN]:  # fairseq itself imports the last one
@@ -381,7 +381,7 @@ def plan(request: TrainingRequest) -> Plan:
             **settings.settled(given, whole, request.data, save_dir),
             PRECISION: settings.precision_of(given, half),
             SHARING: batch.describe(total),
-            RECORDED: bool(recorded) or given.cuda_graphs if begun is None else begun,
+            CAPTURED: bool(captured) or given.cuda_graphs if begun is None else begun,
         },
         end=settings.end_of(given),
         longer=advice_to_go_on(given),

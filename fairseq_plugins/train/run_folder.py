@@ -12,8 +12,8 @@ from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import alone_in, read_json, write_json
 
 # stored with the settings: how processes share the batch; the precision, which may have been chosen
-# automatically; and whether a GPU records the steps
-SHARING, PRECISION, RECORDED = "batch_of_a_process", "precision", "recorded_steps"
+# automatically; and whether a GPU captures the steps
+SHARING, PRECISION, CAPTURED = "batch_of_a_process", "precision", "captured_steps"
 TOKENS = "tokens_of_the_data"
 # stored as the total per update, as any number of processes may share it
 PER_UPDATE = {name: f"{flag(name)} x --update-freq" for name in ("max_tokens", "batch_size")}
@@ -47,7 +47,7 @@ class Run:
     def check_same(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Refuse to resume with settings that differ from those of the folder's checkpoints.
 
-        SHARING and RECORDED are not compared, nor options that only one side has, as with another
+        SHARING and CAPTURED are not compared, nor options that only one side has, as with another
         fairseq version.
 
         Returns:
@@ -72,7 +72,7 @@ class Run:
         changed = sorted(
             name
             for name in settings.keys() & stored
-            if settings[name] != stored[name] and name not in (SHARING, RECORDED)
+            if settings[name] != stored[name] and name not in (SHARING, CAPTURED)
         )
         if changed:
             name = changed[0]

@@ -36,12 +36,12 @@ from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.train.operations import count_operations
 from fairseq_plugins.train.request import Plan, TrainingRequest
-from fairseq_plugins.train.run_folder import RECORDED, SHARING, Run
+from fairseq_plugins.train.run_folder import CAPTURED, SHARING, Run
 from fairseq_plugins.train.sweep_table import Row, Table
 
 COMMAND = sys.executable, "-m", "fairseq_plugins"
 RESULT = "result.json"  # of each run, in its folder
-NOT_COMPARED = SHARING, RECORDED  # settings that do not change what is learned
+NOT_COMPARED = SHARING, CAPTURED  # settings that do not change what is learned
 FIRST = "first"  # folder of a run that holds its training on other data
 BEGINNINGS = {"--finetune-from-model", "--restore-file"}  # set for rows that begin elsewhere
 # options that a user may not give, besides those of the rows: the runs set or read them

@@ -11,17 +11,17 @@ import torch
 from fairseq_plugins.graphs.cuda_graph import CudaGraph
 
 
-def test_threads_record_one_after_the_other_and_share_no_memory(monkeypatch):
-    """Their replays may overlap, and a recording cannot begin while another thread records."""
-    pools, recording, used = itertools.count(), [], set()
+def test_threads_capture_one_after_the_other_and_share_no_memory(monkeypatch):
+    """Their replays may overlap, and a capture cannot begin beside another thread's."""
+    pools, capturing, used = itertools.count(), [], set()
 
     @contextlib.contextmanager
     def graph(graph, pool, stream, capture_error_mode):
-        assert not recording
-        recording.append(pool)
+        assert not capturing
+        capturing.append(pool)
         yield
         used.add((threading.get_ident(), pool, id(stream)))
-        recording.clear()
+        capturing.clear()
 
     monkeypatch.setattr(CudaGraph, "shared", threading.local())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
@@ -35,11 +35,11 @@ def test_threads_record_one_after_the_other_and_share_no_memory(monkeypatch):
     def work():
         try:
             for _ in range(5):
-                recorder = CudaGraph()
+                graph = CudaGraph()
                 together.wait(60)
-                with recorder.warming_up():
+                with graph.warming_up():
                     pass
-                with recorder.recording():
+                with graph.capturing():
                     time.sleep(0.002)
         except Exception as error:
             failed.append(error)
@@ -50,5 +50,5 @@ def test_threads_record_one_after_the_other_and_share_no_memory(monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failed and not recording
+    assert not failed and not capturing
     assert all(len(set(column)) == 3 for column in zip(*used)) and len(used) == 3

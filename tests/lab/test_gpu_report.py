@@ -60,7 +60,7 @@ def test_the_limits_of_a_run_fit_into_its_minutes(run):
 def test_every_contender_can_be_built():
     """Architectures and options are those of fairseq-train and of this package."""
     models = {
-        (re.sub(" --(plain|recorded)", "", words), part.options)
+        (re.sub(" --(plain|captured)", "", words), part.options)
         for _, part in PARTS
         for words in part.contenders
         if "layer" not in part.words.split()
@@ -96,7 +96,7 @@ def test_the_toy_of_each_kind(places, tmp_path, name):
     assert len(found["rows"]) >= len(part.contenders) > 0 or name == "launch"
     for row in found["rows"]:
         assert "problem" not in row and ("median_seconds" in row or "figure" in row), row
-    asked = [row["recordings"] for row in found["rows"] if "--cuda-graphs" in row["contender"]]
+    asked = [row["captures"] for row in found["rows"] if "--cuda-graphs" in row["contender"]]
     assert asked == [0] * sum("--cuda-graphs" in words for words in part.contenders)
 
 

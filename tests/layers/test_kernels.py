@@ -341,7 +341,7 @@ def build_additive_attention(x):
 @needs_triton
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 @pytest.mark.parametrize("build", [build_residual, build_products, build_additive_attention])
-def test_a_graph_records_kernels_and_draws_anew(build):
+def test_a_graph_captures_kernels_and_draws_anew(build):
     """Nothing waits for the host, and each replay drops others."""
     x = normal(512, 64, dtype=torch.bfloat16).requires_grad_()
     run = build(x)
@@ -356,12 +356,12 @@ def test_a_graph_records_kernels_and_draws_anew(build):
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        recorded = step()
+        captured = step()
     found = []
     for number in (1, 2, 1):
         torch.cuda.manual_seed(number)
         graph.replay()
-        found.append([part.clone() for part in recorded])
+        found.append([part.clone() for part in captured])
     for first, second, again in zip(*found):
         assert torch.isfinite(first).all()
         assert torch.equal(first, again) and not torch.equal(first, second)
@@ -434,7 +434,7 @@ def test_a_kernel_that_fails_its_check_is_told_once_and_not_used(
     ]
 
 
-def test_nothing_is_checked_while_a_graph_is_recorded(fresh, monkeypatch):
+def test_nothing_is_checked_while_a_graph_is_captured(fresh, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert not kernels.usable(HALF, "products", 1)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

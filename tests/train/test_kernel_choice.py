@@ -62,7 +62,7 @@ def test_a_new_training_checks_the_kernels_of_its_model(checked, common, dtype):
 
 
 def test_layers_end_in_a_kernel_of_their_own(checked):
-    """fairseq's layers when steps are recorded, this package's always."""
+    """fairseq's layers when steps are captured, this package's always."""
     found = trainer(bf16=True).get_model()
     options = SimpleNamespace(cuda_graphs=True)
     assert ("residual", 8, 1) in set(kernel_choice._kernels_of(found, options))

@@ -105,8 +105,8 @@ def test_on_the_cpu(monkeypatch, toy_data):
         plan(toy_data.bin, "--precision", "fp16")
 
 
-def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_path):
-    """Earlier trainings go on as they began; several GPUs and other tasks record if asked."""
+def test_one_gpu_captures_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_path):
+    """Earlier trainings go on as they began; several GPUs and other tasks capture if asked."""
     here = [toy_data.bin, "--save-dir", tmp_path / "run"]
     gpus(monkeypatch, 1)
     todo = plan(*here)
@@ -125,14 +125,14 @@ def test_one_gpu_records_the_steps_of_a_new_training(monkeypatch, toy_data, tmp_
     run.store(todo.settings)
     assert "--cuda-graphs" in plan(*here).command
     elsewhere = plan(*here, "--eager").settings
-    assert run.check_same(elsewhere) == todo.settings and elsewhere["recorded_steps"]
+    assert run.check_same(elsewhere) == todo.settings and elsewhere["captured_steps"]
     gpus(monkeypatch, 2)
     assert "--cuda-graphs" not in plan(toy_data.bin).command
     given = plan(toy_data.bin).given
     request = command.read_request(["transformer_ftc", str(toy_data.bin)])
-    assert planning.records(request, [], given, None, True, 1)
+    assert planning.capture_options(request, [], given, None, True, 1)
     for given.task in ("imdb_classification", "translation_lev"):
-        assert planning.records(request, [], given, None, True, 1) == []
+        assert planning.capture_options(request, [], given, None, True, 1) == []
 
 
 def test_all_gpus_of_several_machines(monkeypatch, toy_data):

@@ -145,11 +145,11 @@ def build_trainer(contender: Contender, max_tokens: int | None = None) -> Any:
 
     Args:
         contender: its --cuda-graphs has its effect here, too.
-        max_tokens: of a batch, for the recordings.
+        max_tokens: of a batch, for the captured graphs.
     """
     from fairseq.trainer import Trainer
 
-    from fairseq_plugins.graphs import recorded_step
+    from fairseq_plugins.graphs import captured_step
 
     contender.cfg.dataset.max_tokens = max_tokens
     criterion = contender.task.build_criterion(contender.cfg.criterion)
@@ -158,16 +158,16 @@ def build_trainer(contender: Contender, max_tokens: int | None = None) -> Any:
     trainer.cuda_env = None  # else each step ends by resetting the GPU's peak of memory
     trainer.lr_step_update()
     if getattr(contender.cfg.model, "cuda_graphs", False):
-        recorded_step.prepare(trainer)
+        captured_step.prepare(trainer)
     return trainer
 
 
-def recordings(trainer: Any) -> int | None:
-    """How many steps a trainer has recorded; None without --cuda-graphs."""
+def captures(trainer: Any) -> int | None:
+    """How many steps a trainer has captured; None without --cuda-graphs."""
     if not getattr(trainer.cfg.model, "cuda_graphs", False):
         return None
-    step = trainer.optimizer.recorded_step
-    return 0 if step is None else len(step.recordings)
+    step = trainer.optimizer.captured_step
+    return 0 if step is None else len(step.captures)
 
 
 def forward_precision(trainer: Any) -> Any:

@@ -8,7 +8,7 @@
 
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`
 (what the command `export` wrote) or `ctranslate2:DIR`. Among its words, --int8 quantises a model,
---plain takes fairseq's own decoding where the plugin has a faster one, --recorded replays steps as
+--plain takes fairseq's own decoding where the plugin has a faster one, --captured replays steps as
 CUDA graphs, and --beam N gives a folder its own beam. All contenders take the same batches in turn;
 the first one, not a folder, is the baseline. So that models can be compared that end sentences
 differently, each batch is searched up to the length of its longest reference and not ended before,
@@ -40,7 +40,7 @@ from fairseq_plugins.system import cpu
 from . import contenders, harness, plots
 from .harness import Report
 
-INT8, PLAIN, RECORDED = "--int8", "--plain", "--recorded"
+INT8, PLAIN, CAPTURED = "--int8", "--plain", "--captured"
 BEAM = "--beam"
 KINDS = ("export:", "ctranslate2:")
 SUBSET = "test"  # of the data
@@ -136,11 +136,11 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[An
     """
     own = shlex.split(words)
     int8 = INT8 in own
-    own = [word for word in own if word not in (INT8, PLAIN, RECORDED)]
+    own = [word for word in own if word not in (INT8, PLAIN, CAPTURED)]
     if own and own[0].endswith(".pt"):
         if len(own) > 1:
             raise ConfigurationError(
-                f"`{words}`: a checkpoint takes {INT8}, {PLAIN} and {RECORDED} only"
+                f"`{words}`: a checkpoint takes {INT8}, {PLAIN} and {CAPTURED} only"
             )
         task, model = _from_checkpoint(Path(own[0]), args.data)
     else:
@@ -280,7 +280,7 @@ def searcher(
         for length in sorted(set(lengths))
     }
     for generator in generators.values():
-        generator.records = RECORDED in words
+        generator.captures = CAPTURED in words
 
     def search(number: int) -> Any:
         generator = generators[lengths[number]]

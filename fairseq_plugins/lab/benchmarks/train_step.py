@@ -107,15 +107,15 @@ def run_train_step(args: argparse.Namespace) -> Report:
     numbers = range(args.batches)
     found = harness.compare(names, works, numbers, args, device, "training steps")
     for row, figures in zip(rows, found):
-        row.update(figures, recordings=contenders.recordings(row.pop("trainer")))
-    recorded = any(row["recordings"] is not None for row in rows)
+        row.update(figures, captures=contenders.captures(row.pop("trainer")))
+    captured = any(row["captures"] is not None for row in rows)
     real, positions = map(sum, zip(*sizes[0]))
     return Report(
         rows + failed,
         [
             *harness.COMPARISON,
             ("parameters, M", harness.number("parameters", ".2f", 1e-6)),
-            *([("recordings", harness.number("recordings", ".0f"))] if recorded else []),
+            *([("captures", harness.number("captures", ".0f"))] if captured else []),
             *([("", harness.text("problem"))] if failed else []),
         ],
         [
@@ -161,7 +161,7 @@ def load_batches(
         device: the torch device of the batches.
         order: "length" groups sentences of similar length, as fairseq does in training; "random"
             does not.
-        trainer: if its steps are recorded, the batches get the rows that these need.
+        trainer: if its steps are captured, the batches are packed for them.
 
     Raises:
         ConfigurationError: there is no training set, or it has fewer batches.
@@ -188,7 +188,7 @@ def load_batches(
         required_batch_size_multiple=8,
         seed=1,
     )
-    step = getattr(getattr(trainer, "optimizer", None), "recorded_step", None)
+    step = getattr(getattr(trainer, "optimizer", None), "captured_step", None)
     if step is not None:
         iterator.collate_fn = Collate(iterator.collate_fn, step.spec)
     iterator = iterator.next_epoch_itr(shuffle=True)
@@ -322,7 +322,7 @@ def launch(args: argparse.Namespace, device: torch.device) -> Measures:
         _wait(device)
         return {"median_seconds": host, "figure": f"{host * 1e6:.1f} us a launch"}
 
-    def recorded() -> Row:
+    def captured() -> Row:
         many()
         _wait(device)
         graph = torch.cuda.CUDAGraph()
@@ -338,7 +338,7 @@ def launch(args: argparse.Namespace, device: torch.device) -> Measures:
     copied = 2 * large.numel() * large.element_size()
     yield f"{LAUNCHES} small kernels", eager
     if on_gpu:
-        yield f"{LAUNCHES} small kernels in a CUDA graph", recorded
+        yield f"{LAUNCHES} small kernels in a CUDA graph", captured
     copy = partial(rate, lambda: target.copy_(large), copied, "TB/s read and written")
     yield f"copy of {copied / 2**21:.0f} MiB", copy
     product = partial(rate, lambda: a @ b, 2 * side**3, "TFLOP/s")
@@ -362,7 +362,7 @@ def equality(args: argparse.Namespace, device: torch.device) -> Measures:
         far = float((values - kept["values"]).abs().max())
         return {
             "losses": losses,
-            "recordings": contenders.recordings(trainer),
+            "captures": contenders.captures(trainer),
             "difference_of_losses": differences,
             "difference": far,
             "figure": f"relative difference of the first loss {differences[0]:.1e}, of the last "
@@ -399,7 +399,7 @@ def updates(args: argparse.Namespace, device: torch.device) -> Measures:
             "seconds": seconds,
             "losses": losses,
             "shapes": len(shapes),
-            "recordings": contenders.recordings(trainer),
+            "captures": contenders.captures(trainer),
         }
         figure = f"{len(losses)} updates of {len(shapes)} shapes in {sum(seconds):.1f} s"
         if on_gpu:
@@ -440,7 +440,7 @@ def profile(args: argparse.Namespace, device: torch.device) -> Measures:
             "kernels": count,
             "kernel_seconds": busy,
             "slowest": kernels[:40],
-            "recordings": contenders.recordings(trainer),
+            "captures": contenders.captures(trainer),
             "figure": f"{count} kernels that take {busy * 1000:.2f} ms",
         }
 

@@ -8,9 +8,9 @@ log one line. There is no list of GPUs. Results differ from plain torch by round
 keeps its initial choice in all processes (`training/kernel_choice.py`).
 
 A kernel never waits for the host, allocates only through torch and chooses its block sizes from the
-sizes of its input, so a CUDA graph can record it. While one records, only kernels that are already
-compiled and checked are used: run the step once before. Triton is imported at the first such
-tensor, never before.
+sizes of its input, so a CUDA graph can capture it. While one captures, only kernels that are
+already compiled and checked are used: run the step once before. Triton is imported at the first
+such tensor, never before.
 """
 
 import functools

@@ -122,7 +122,7 @@ class BeamDecoding:
         Args:
             previous: (B n), the last token of each hypothesis.
             number: the number of the step, from 0.
-            at: the same on the device (one int64), to record a later step: all slots are computed,
+            at: the same on the device (one int64), to capture a later step: all slots are computed,
                 so that the number may change.
 
         Returns:
@@ -277,7 +277,7 @@ class _TargetAttention(_Attention):
     def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
         super().__init__(attention)
         shape = (sentences, attention.num_heads, places, attention.head_dim)
-        # a recorded step reads all slots: their content times 0 must be 0
+        # a captured step reads all slots: their content times 0 must be 0
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
 
     def double(self) -> None:

@@ -83,7 +83,7 @@ class BeamEnsemble(EnsembleModel):
             previous: (B n), the last token of each hypothesis.
             number: the number of the step, from 0.
             temperature: divides the logits; of a model that copies, the log-probabilities.
-            at: the number on the device, for a recording (see `BeamDecoding.step`).
+            at: the number on the device, for a captured step (see `BeamDecoding.step`).
 
         Returns:
             log-probabilities of the next token, B x n x V, and the mean of the attention that

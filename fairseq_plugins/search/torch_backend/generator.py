@@ -13,16 +13,16 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_plugins.errors import first_cause
-from fairseq_plugins.graphs.cuda_graph import recorder_for
+from fairseq_plugins.graphs.cuda_graph import graph_class
 
 from .ensemble import BeamEnsemble
 from .grouped_top_k import best_continuations
 from .unknown import NUMBERS, UnknownSubwords
 
 logger = logging.getLogger(__name__)
-_warm = threading.local()  # `recorder`: what has recorded, as libraries have memory per thread
+_warm = threading.local()  # `new_graph`: what has captured, as libraries have memory per thread
 
-VARIABLE = "FAIRSEQ_PLUGINS_RECORDED_SEARCH"
+VARIABLE = "FAIRSEQ_PLUGINS_CAPTURED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
 KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
 # the entry of a batch with the most tokens of the hypotheses of each sentence, int64 on the CPU
@@ -40,16 +40,16 @@ class BeamGenerator(SequenceGenerator):
 
     Sampling, fairseq's other searches and language models use fairseq's loop, see `accelerate`.
 
-    With `records`, a step of decoder and search is recorded as a CUDA graph, which later steps of
-    the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_RECORDED_SEARCH is 1. The
-    first two steps, the last one and those with a prefix are not recorded; neither are searches
+    With `captures`, a step of decoder and search is captured as a CUDA graph, which later steps of
+    the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_CAPTURED_SEARCH is 1. The
+    first two steps, the last one and those with a prefix are not captured; neither are searches
     with --no-repeat-ngram-size.
 
     In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for
     subwords of their source that the dictionary lacks.
     """
 
-    records: bool | None = None  # whether to record steps; None: the variable decides
+    captures: bool | None = None  # whether to capture steps; None: the variable decides
 
     def _generate(
         self,
@@ -114,15 +114,15 @@ class _Batch:
             self.history[:, 0] = start
         self.log = _Log(self.last + 1, self.sentences, self.beam)
         self.late = _Late()
-        records = generator.records
-        if records is None:
-            records = os.environ.get(VARIABLE, "0") == "1"
-        self.recorder = recorder_for(source.device) if records else None
-        self.recorded: _Recorded | None = None
+        captures = generator.captures
+        if captures is None:
+            captures = os.environ.get(VARIABLE, "0") == "1"
+        self.new_graph = graph_class(source.device) if captures else None
+        self.captured: _Captured | None = None
 
     def run(self) -> list[list[Hypothesis]]:
         for number in range(self.last + 1):
-            if self.recorder is not None and self._can_record(number):
+            if self.new_graph is not None and self._can_capture(number):
                 self._replay(number)
             else:
                 self.step(number)
@@ -143,7 +143,7 @@ class _Batch:
 
         Args:
             number: the number of the step, from 0.
-            at: the same on the device (one int64) while the step is recorded.
+            at: the same on the device (one int64) while the step is captured.
         """
         beam = self.beam
         log_probs, copied = self.model.step(
@@ -179,7 +179,7 @@ class _Batch:
             self.history = self.history.index_select(0, continued)
             self.history[:, number + 1] = self.previous
 
-    def _can_record(self, number: int) -> bool:
+    def _can_capture(self, number: int) -> bool:
         """Whether a step equals the following ones, except for its number."""
         prefix = 0 if self.prefix is None else self.prefix.size(1)
         return (
@@ -189,31 +189,31 @@ class _Batch:
         )
 
     def _replay(self, number: int) -> None:
-        """Replay the recorded step; record it first, or again if something fixed changed."""
+        """Replay the captured step; capture it first, or again if something fixed changed."""
         for decoding in self.decodings:
             decoding.reserve(number)
         kind = [number < self.generator.min_len, *(d.room() for d in self.decodings)]
-        if self.recorded is None or self.recorded.kind != kind:
-            self.recorded = self._record(number, kind)
-        if self.recorded is None:
+        if self.captured is None or self.captured.kind != kind:
+            self.captured = self._capture(number, kind)
+        if self.captured is None:
             self.step(number)
             return
-        self.recorded.at.fill_(number)
-        self.recorded.graph.replay()
+        self.captured.at.fill_(number)
+        self.captured.graph.replay()
         self.log.used = number + 1
 
-    def _record(self, number: int, kind: list[Any]) -> Optional["_Recorded"]:
-        """Record a step; None if that fails, and then nothing else is recorded."""
-        assert self.recorder is not None
-        state = [x.clone() for x in self._state()]  # state that a recording reads and writes
+    def _capture(self, number: int, kind: list[Any]) -> Optional["_Captured"]:
+        """Capture a step; None if that fails, and then nothing else is captured."""
+        assert self.new_graph is not None
+        state = [x.clone() for x in self._state()]  # state that a captured graph reads and writes
         before = [x.clone() for x in state]
         at = torch.full((1,), number, device=self.found.device)
-        graph = self.recorder()
+        graph = self.new_graph()
         try:
             # earlier steps ran the same kernels; libraries allocate here, once
-            warm = getattr(_warm, "recorder", None) is type(graph)
+            warm = getattr(_warm, "new_graph", None) is type(graph)
             contexts = [] if warm else [graph.warming_up()]
-            for context in (*contexts, graph.recording()):
+            for context in (*contexts, graph.capturing()):
                 self._set_state(state)
                 with context:
                     self.step(number, at)
@@ -221,15 +221,15 @@ class _Batch:
                         x.copy_(new)
                 for x, old in zip(state, before):
                     x.copy_(old)
-            _warm.recorder = type(graph)
+            _warm.new_graph = type(graph)
         except RuntimeError as error:
-            self.recorder = None
-            logger.warning(f"search steps are not recorded: {first_cause(error)}")
+            self.new_graph = None
+            logger.warning(f"search steps are not captured: {first_cause(error)}")
             graph.recover()
             return None
         finally:
-            self._set_state(before if self.recorder is None else state)
-        return _Recorded(graph, at, kind)
+            self._set_state(before if self.new_graph is None else state)
+        return _Captured(graph, at, kind)
 
     def _state(self) -> list[Tensor]:
         """The state that a step replaces; caches and log are written in place."""
@@ -260,7 +260,7 @@ class _Batch:
             decoding.reorder(rows)
         self.log.keep(kept)
         self.late = _Late()
-        self.recorded = None
+        self.captured = None
 
     def _restrict(
         self, log_probs: Tensor, number: int, copied: Tensor | None
@@ -321,8 +321,8 @@ class _Batch:
         return ended
 
 
-class _Recorded(NamedTuple):
-    """A recorded search step, its input (the number), and everything fixed in it."""
+class _Captured(NamedTuple):
+    """A captured search step, its input (the number), and everything fixed in it."""
 
     graph: Any
     at: Tensor
@@ -370,7 +370,7 @@ class _Log:
         """Add a step.
 
         Args:
-            step: its number; on the device, one int64, while it is recorded.
+            step: its number; on the device, one int64, while it is captured.
             numbers: B x 4 x n: tokens and parents of the hypotheses that continue, parents of the
                 candidates that may end, and whether they end.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.

@@ -69,13 +69,13 @@ def test_operations_are_those_of_all_batches(toy_data, tmp_path, monkeypatch):
     assert both == [sum(pair) for pair in zip(*alone)]
 
 
-@pytest.mark.parametrize("words", [[], ["--plain"], ["--recorded"]])
+@pytest.mark.parametrize("words", [[], ["--plain"], ["--captured"]])
 def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, words, monkeypatch):
     replays = []
     monkeypatch.setattr(
         Tape, "replay", lambda self, replay=Tape.replay: replays.append(replay(self))
     )
-    monkeypatch.setattr(generator, "recorder_for", lambda device: Tape)
+    monkeypatch.setattr(generator, "graph_class", lambda device: Tape)
     args = argparse.Namespace(
         data=toy_data.bin, options=SIZES, dtype="fp32", beam=2, free_length=False,
         subset="test", batch_size=4, batches=2,
@@ -88,7 +88,7 @@ def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, word
         longest = batch["target"].size(1)  # with </s>
         for sentence in search(number):
             assert [len(hypothesis["tokens"]) for hypothesis in sentence] == [longest] * 2
-    assert bool(replays) == (words == ["--recorded"])
+    assert bool(replays) == (words == ["--captured"])
 
 
 def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):

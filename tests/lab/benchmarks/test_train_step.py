@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.graphs import recorded_step
+from fairseq_plugins.graphs import captured_step
 from fairseq_plugins.lab.benchmarks import train_step
 from tests.lab.benchmarks.running import SIZES, measure
 from tests.tape import Tape
@@ -64,9 +64,9 @@ def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_
     assert share_of_operations("random") < share_of_operations("length") <= 1
 
 
-def test_recorded_steps_are_recorded(toy_data, tmp_path, monkeypatch):
-    """With a recorder for the CPU: the benchmark gives them the rows that they need."""
-    monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):
+    """With a graph for the CPU: the benchmark packs their batches."""
+    monkeypatch.setattr(captured_step, "graph_class", lambda device: Tape)
     common = [
         toy_data.bin,
         "--options",
@@ -76,14 +76,14 @@ def test_recorded_steps_are_recorded(toy_data, tmp_path, monkeypatch):
     ]
     common += ["--arch", "transformer_ftc", "--arch", "transformer_ftc --cuda-graphs"]
     same = measure(tmp_path, "gpu-part", "equality", *common, "--updates", 4)["rows"]
-    assert [row["recordings"] is not None for row in same] == [False, True]
-    assert 1 <= same[1]["recordings"] <= 3
+    assert [row["captures"] is not None for row in same] == [False, True]
+    assert 1 <= same[1]["captures"] <= 3
     assert same[1]["difference"] < 1e-4
     assert max(same[1]["difference_of_losses"]) < 1e-5
     found = measure(tmp_path, "train-step", *common, "--batches", 1, "--rounds", 1, "--warmup", 0)[
         "rows"
     ]
-    assert found[1]["recordings"] == 1
+    assert found[1]["captures"] == 1
 
 
 def test_what_fails_takes_no_other_figure_with_it(toy_data, tmp_path, monkeypatch):

@@ -166,10 +166,10 @@ def test_prefixes(build_generator, models, make_sample, without_waits, prefix):
 
 @pytest.mark.parametrize("name", ["ftc", "fairseq", "copy", "two"])
 @pytest.mark.parametrize("options", OPTIONS[:7], ids=str)
-def test_recorded_steps_find_the_same(
+def test_captured_steps_find_the_same(
     build_generator, models, make_sample, monkeypatch, name, options
 ):
-    """With a recorder for the CPU, which refuses what cannot be recorded."""
+    """With a graph for the CPU, which refuses what cannot be captured."""
     replays = []
 
     class Counted(Tape):
@@ -177,7 +177,7 @@ def test_recorded_steps_find_the_same(
             replays.append(self)
             super().replay()
 
-    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Counted)
+    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Counted)
     steps, results = [], search_in_steps._Log.results
     monkeypatch.setattr(
         search_in_steps._Log,
@@ -191,41 +191,41 @@ def test_recorded_steps_find_the_same(
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_close(generator.generate(models[name], sample), expected)
     assert steps[0] == steps[1]
-    recorded = "no_repeat_ngram_size" not in options
+    captured = "no_repeat_ngram_size" not in options
     longest = max(len(h["tokens"]) for some in expected for h in some)
-    assert bool(replays) == (recorded and longest > 2)
+    assert bool(replays) == (captured and longest > 2)
     if len(replays) > 5:
-        assert len(set(replays)) < len(replays), "each step was recorded anew"
+        assert len(set(replays)) < len(replays), "each step was captured anew"
 
 
-def test_steps_with_a_prefix_are_not_recorded(build_generator, models, make_sample, monkeypatch):
+def test_steps_with_a_prefix_are_not_captured(build_generator, models, make_sample, monkeypatch):
     sample = make_sample(LENGTHS)
     generator = build_generator(models["ftc"], True)
     words = {"prefix_tokens": torch.arange(7, 17).expand(4, -1)}
     expected = generator.generate(models["ftc"], sample, **words)
-    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Tape)
+    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Tape)
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_close(generator.generate(models["ftc"], sample, **words), expected)
 
 
-def test_a_recording_that_fails_is_told_once(
+def test_a_capture_that_fails_is_told_once(
     build_generator, models, make_sample, monkeypatch, caplog
 ):
     class Failing(Tape):
         @contextlib.contextmanager
-        def recording(self):
-            with super().recording():
+        def capturing(self):
+            with super().capturing():
                 yield
             raise RuntimeError("CUDA error: operation not permitted.\nmore")
 
     sample = make_sample(LENGTHS)
     generator = build_generator(models["two"], True, min_len=6)
     expected = generator.generate(models["two"], sample)
-    monkeypatch.setattr(search_in_steps, "recorder_for", lambda device: Failing)
+    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Failing)
     monkeypatch.setenv(search_in_steps.VARIABLE, "1")
     assert_equal(generator.generate(models["two"], sample), expected)
-    told = [record.message for record in caplog.records if "recorded" in record.message]
-    assert told == ["search steps are not recorded: CUDA error: operation not permitted"]
+    told = [record.message for record in caplog.records if "captured" in record.message]
+    assert told == ["search steps are not captured: CUDA error: operation not permitted"]
 
 
 @pytest.mark.gpu
@@ -233,7 +233,7 @@ def test_a_recording_that_fails_is_told_once(
 @pytest.mark.parametrize("name", ["ftc", "copy", "two"])
 @pytest.mark.parametrize("options", [{}, {"beam_size": 2, "min_len": 4}], ids=str)
 def test_on_a_gpu(build_generator, models, make_sample, monkeypatch, caplog, name, options):
-    """fairseq's loop, steps without waits and recorded steps agree, batch after batch."""
+    """fairseq's loop, steps without waits and captured steps agree, batch after batch."""
     own = copy.deepcopy(models[name])
     for model in own:
         model.cuda()
@@ -245,7 +245,7 @@ def test_on_a_gpu(build_generator, models, make_sample, monkeypatch, caplog, nam
         assert_close(generator.generate(own, sample), expected)
         monkeypatch.setenv(search_in_steps.VARIABLE, "1")
         assert_close(generator.generate(own, sample), expected)
-    assert not [record for record in caplog.records if "not recorded" in record.message]
+    assert not [record for record in caplog.records if "not captured" in record.message]
 
 
 def assert_close(found, expected):

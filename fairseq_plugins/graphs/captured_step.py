@@ -1,9 +1,10 @@
-"""--cuda-graphs: forward and backward of a training step, recorded once per batch shape.
+"""--cuda-graphs: forward and backward of a training step, captured once per batch shape.
 
-The host launches some 1,500 kernels per step, which can take longer than they run. A recording is
+The host launches some 1,500 kernels per step, which can take longer than they run. A replay is
 one launch. Batches are packed (`data/packed_batches.py`), which leaves only some dozens of shapes
 per epoch, and models compute on packed sequences (`models/packed.py`). Norm, clipping and optimizer
-act on flat tensors (`flat_optimizer.py`), outside of the recording. Everything else is fairseq's.
+act on flat tensors (`flat_optimizer.py`), outside of the graph. Everything else is
+fairseq's.
 """
 
 import gc
@@ -29,7 +30,7 @@ from torch import Tensor
 from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, Spec, pack
 from fairseq_plugins.errors import ConfigurationError, first_cause
-from fairseq_plugins.graphs.cuda_graph import recorder_for
+from fairseq_plugins.graphs.cuda_graph import graph_class
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.packed import largest_flash_head
@@ -45,9 +46,11 @@ from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 
 logger = logging.getLogger(__name__)
 
-MOST = 64  # recordings
-STEP = 64  # rows of a batch are a multiple of it
-SMALLER = "give smaller batches (--max-tokens, --batch-size), or train without recordings (--eager)"
+MOST = 64  # captured graphs
+STEP = 64  # positions of a batch are a multiple of it
+SMALLER = (
+    "give smaller batches (--max-tokens, --batch-size), or train without captured graphs (--eager)"
+)
 CRITERIONS = (
     CrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterion,
@@ -57,23 +60,23 @@ CRITERIONS = (
 )
 
 
-class Recording(NamedTuple):
-    """A recorded step, its input (the numbers of the batch) and its output (the sums)."""
+class Capture(NamedTuple):
+    """A captured step, its input (the numbers of the batch) and its output (the sums)."""
 
     graph: Any
     numbers: Tensor
     sums: Tensor
 
 
-class RecordedStep:
-    """Adds the gradient of a batch's loss to a flat gradient, by one recording per shape.
+class CapturedStep:
+    """Adds the gradient of a batch's loss to a flat gradient, by one CUDA graph per shape.
 
     Args:
         model: without wrappers; `packed.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
         flat: holds the gradient.
         parameters: the trained parameters of the model, in the order of the flat gradient.
-        recorder: from `recorder_for`.
+        new_graph: from `graph_class`.
         scaler: fairseq's scale of the loss in float16, or None.
         spec: the layout of batches.
     """
@@ -84,26 +87,28 @@ class RecordedStep:
         criterion: Any,
         flat: FlatOptimizer,
         parameters: Sequence[Tensor],
-        recorder: Callable[[], Any],
+        new_graph: Callable[[], Any],
         scaler: Any,
         spec: Spec,
     ):
         self.model, self.criterion, self.flat, self.spec = model, criterion, flat, spec
-        self.parameters, self.recorder, self.scaler = list(parameters), recorder, scaler
+        self.parameters, self.new_graph, self.scaler = list(parameters), new_graph, scaler
         self.device = flat.gradient.device
         self.scratch = torch.zeros_like(flat.gradient)
         self.pieces = views(self.scratch, self.parameters)
         self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
-        self.recordings: dict[Shape, Recording] = {}
+        self.captures: dict[Shape, Capture] = {}
         self.most = MOST
         self.names: list[str] = []  # names of the sums
 
-    def __call__(self, rows: PackedBatch, count: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
+    def __call__(
+        self, batch: PackedBatch, count: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
         """One batch.
 
         Args:
-            rows: the batch, on the CPU.
-            count: whether its gradient counts; if not, the batch is not recorded, as it may be one
+            batch: on the CPU.
+            count: whether its gradient counts; if not, the batch is not captured, as it may be one
                 of valid, which is larger.
 
         Returns:
@@ -112,43 +117,45 @@ class RecordedStep:
         """
         if self.scaler is not None:
             self.scale.fill_(float(self.scaler.loss_scale))
-        recording = None
+        capture = None
         # fairseq's search for NaN has hooks, which a replay does not call
         if count and not self.model._forward_hooks:
-            recording = self.recordings.get(rows.shape)
-            if recording is None and len(self.recordings) < self.most:
-                recording = self.record(rows)
-        if recording is None:
-            sums = self.launch(rows, count)
+            capture = self.captures.get(batch.shape)
+            if capture is None and len(self.captures) < self.most:
+                capture = self.capture(batch)
+        if capture is None:
+            sums = self.launch(batch, count)
         else:
-            recording.numbers.copy_(rows.numbers, non_blocking=True)
-            recording.graph.replay()
-            sums = recording.sums.clone()
-        metrics.log_scalar("replayed", 100.0 * (recording is not None), round=1, priority=850)
-        size = rows.sentences if self.criterion.sentence_avg else rows.tokens
+            capture.numbers.copy_(batch.numbers, non_blocking=True)
+            capture.graph.replay()
+            sums = capture.sums.clone()
+        metrics.log_scalar("replayed", 100.0 * (capture is not None), round=1, priority=850)
+        size = batch.sentences if self.criterion.sentence_avg else batch.tokens
         log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
-        log.update(ntokens=rows.tokens, nsentences=rows.sentences, sample_size=size)
+        log.update(ntokens=batch.tokens, nsentences=batch.sentences, sample_size=size)
         if self.flat.reduce is None:  # several processes sum these on the device
             self.flat.pending.append((log, self.names, sums))
         return sums[0], size, log
 
-    def launch(self, rows: PackedBatch, count: bool = True) -> Tensor:
-        """`once`; if memory is short, again without what the recordings keep of it."""
+    def launch(self, batch: PackedBatch, count: bool = True) -> Tensor:
+        """`once`; if memory is short, again without what the captured graphs keep of it."""
         try:
-            numbers = rows.numbers.to(self.device, non_blocking=True)
-            return self.once(rows.shape, numbers, count)
+            numbers = batch.numbers.to(self.device, non_blocking=True)
+            return self.once(batch.shape, numbers, count)
         except torch.OutOfMemoryError:
-            if not self.recordings:
+            if not self.captures:
                 raise
         self.drop()
-        return self.once(rows.shape, rows.numbers.to(self.device, non_blocking=True), count)
+        return self.once(batch.shape, batch.numbers.to(self.device, non_blocking=True), count)
 
     def drop(self) -> None:
-        """Free the memory of the recordings, if there are any, and record nothing else."""
-        if not self.recordings:
+        """Free the memory of the captured graphs, if there are any, and capture nothing else."""
+        if not self.captures:
             return
-        logger.warning(f"--cuda-graphs: memory is short, so the recordings are dropped; {SMALLER}")
-        self.recordings.clear()
+        logger.warning(
+            f"--cuda-graphs: memory is short, so the captured graphs are dropped; {SMALLER}"
+        )
+        self.captures.clear()
         self.most = 0
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -167,34 +174,34 @@ class RecordedStep:
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
         return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
 
-    def record(self, rows: PackedBatch) -> Recording | None:
-        """Record the step of a shape; None if that fails, and then nothing else is recorded."""
+    def capture(self, batch: PackedBatch) -> Capture | None:
+        """Capture the step of a shape; None if that fails, and then nothing else is captured."""
         before: Tensor | None = None
-        # random numbers must not depend on whether this shape was recorded earlier
+        # random numbers must not depend on whether this shape was captured earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            graph = self.recorder()
+            graph = self.new_graph()
             try:
                 before = self.flat.gradient.clone()
-                numbers = rows.numbers.to(self.device, copy=True)
+                numbers = batch.numbers.to(self.device, copy=True)
                 with graph.warming_up():
-                    sums = self.once(rows.shape, numbers)
+                    sums = self.once(batch.shape, numbers)
                 sums = sums.clone()  # copy out of the shared memory pool
-                with graph.recording():
-                    sums.copy_(self.once(rows.shape, numbers))
-                self.recordings[rows.shape] = Recording(graph, numbers, sums)
+                with graph.capturing():
+                    sums.copy_(self.once(batch.shape, numbers))
+                self.captures[batch.shape] = Capture(graph, numbers, sums)
             except RuntimeError as error:
-                self.most = len(self.recordings)
+                self.most = len(self.captures)
                 reason = first_cause(error)
                 logger.warning(
-                    f"--cuda-graphs: recording stopped after {self.most} shapes of batches: "
+                    f"--cuda-graphs: capture stopped after {self.most} shapes of batches: "
                     f"{reason}; if memory is short, {SMALLER}"
                 )
                 graph.recover()
             finally:
                 if before is not None:
                     self.flat.gradient.copy_(before)
-        return self.recordings.get(rows.shape)
+        return self.captures.get(batch.shape)
 
 
 def install() -> None:
@@ -212,7 +219,7 @@ def install() -> None:
     def check(given: Namespace) -> None:
         model = ARCH_MODEL_REGISTRY.get(getattr(given, "arch", None))
         if getattr(given, "cuda_graphs", False) and getattr(model, "__dataclass", None) is not None:
-            logger.warning(_not_recorded(f"--arch {given.arch}"))
+            logger.warning(_not_captured(f"--arch {given.arch}"))
 
     @around(Trainer, "get_train_iterator")
     def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -225,7 +232,7 @@ def install() -> None:
     @around(Trainer, "_log_oom")
     def _log_oom(original: Callable, self: Trainer, error: Exception) -> None:
         original(self, error)  # then fairseq tries a batch of valid again, or skips one of training
-        step: RecordedStep | None = getattr(self._optimizer, "recorded_step", None)
+        step: CapturedStep | None = getattr(self._optimizer, "captured_step", None)
         if step is not None:
             step.drop()
 
@@ -241,30 +248,30 @@ def install() -> None:
         ignore_grad: bool = False,
         **kwargs: Any,
     ) -> Any:
-        step: RecordedStep | None = getattr(optimizer, "recorded_step", None)
+        step: CapturedStep | None = getattr(optimizer, "captured_step", None)
         if step is None:
             arguments = (sample, model, criterion, optimizer, update_num, ignore_grad)
             return original(self, *arguments, **kwargs)
-        rows = sample.get("packed")
-        if rows is None:  # without a batch, join in with one of another data set
-            rows = pack(move_to_cpu(sample), step.spec)
-        return step(rows, not ignore_grad)
+        batch = sample.get("packed")
+        if batch is None:  # without a batch, join in with one of another data set
+            batch = pack(move_to_cpu(sample), step.spec)
+        return step(batch, not ignore_grad)
 
 
-def prepare(trainer: Trainer) -> RecordedStep | None:
-    """The recorded step of a trainer; None, after one line with the reason, if there is none.
+def prepare(trainer: Trainer) -> CapturedStep | None:
+    """The captured step of a trainer; None, after one line with the reason, if there is none.
 
     All processes of a training must call this together.
     """
-    if hasattr(trainer.optimizer, "recorded_step"):
-        return trainer.optimizer.recorded_step
+    if hasattr(trainer.optimizer, "captured_step"):
+        return trainer.optimizer.captured_step
     reason = find_obstacle(trainer)
-    # GPUs may differ; a process without recordings would exchange gradients in another way
+    # GPUs may differ; a process without captured graphs would exchange gradients in another way
     others = kernels.agree({"steps": reason} if reason else {})
     reason = reason or others.get("steps", "")
     if reason:
-        logger.warning(_not_recorded(reason))
-        trainer.optimizer.recorded_step = None
+        logger.warning(_not_captured(reason))
+        trainer.optimizer.captured_step = None
         return None
     model = trainer.get_model()
     group = trainer.data_parallel_process_group
@@ -285,16 +292,16 @@ def prepare(trainer: Trainer) -> RecordedStep | None:
     else:
         parameters = list(optimizer.params)
         optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
-    recorder = recorder_for(flat.gradient.device)
-    assert recorder is not None
+    new_graph = graph_class(flat.gradient.device)
+    assert new_graph is not None
     # torch's wrapper of parallel training is not used: it keeps autograd nodes of the default
-    # stream, which a recording must not touch.
+    # stream, which a captured graph must not touch.
     trainer._wrapped_model = model
     gc.collect()
-    optimizer.recorded_step = RecordedStep(
-        model, trainer.get_criterion(), flat, parameters, recorder, scaler, make_spec(model)
+    optimizer.captured_step = CapturedStep(
+        model, trainer.get_criterion(), flat, parameters, new_graph, scaler, make_spec(model)
     )
-    return optimizer.recorded_step
+    return optimizer.captured_step
 
 
 def make_spec(model: Any) -> Spec:
@@ -311,8 +318,8 @@ def make_spec(model: Any) -> Spec:
 
 
 def find_obstacle(trainer: Trainer) -> str:
-    """Why the steps of a trainer cannot be recorded, in a few words; empty if they can be."""
-    if recorder_for(trainer.device) is None:
+    """Why the steps of a trainer cannot be captured, in a few words; empty if they can be."""
+    if graph_class(trainer.device) is None:
         return "it needs a GPU"
     cfg, criterion = trainer.cfg, trainer.get_criterion()
     common, parallel = cfg.common, cfg.distributed_training
@@ -377,5 +384,5 @@ def _obstacle_of_gpu(model: Any, device: torch.device) -> str:
     return ""
 
 
-def _not_recorded(reason: str) -> str:
-    return f"steps are not recorded (--cuda-graphs): {reason}"
+def _not_captured(reason: str) -> str:
+    return f"steps are not captured (--cuda-graphs): {reason}"

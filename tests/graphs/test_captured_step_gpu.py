@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from fairseq_plugins.data.packed_batches import Spec, pack
+from fairseq_plugins.graphs.captured_step import CapturedStep
 from fairseq_plugins.graphs.cuda_graph import CudaGraph
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
-from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
 from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from tests.batches import assert_close
-from tests.graphs.test_recorded_step import ARCHITECTURES, PAD, TASK, Inner
+from tests.graphs.test_captured_step import ARCHITECTURES, PAD, TASK, Inner
 
 pytestmark = [
     pytest.mark.gpu,
@@ -41,7 +41,7 @@ def deterministic():
 
 @pytest.fixture
 def make_step(build):
-    def make(name="ftc", *words, recorder=CudaGraph):
+    def make(name="ftc", *words, new_graph=CudaGraph):
         arch, options = ARCHITECTURES[name]
         own = ["--mscffn-subspaces", "4"] if arch != "transformer" else []
         model = build(*options.split(), *SIZES, *own, *words, arch=arch, plain=True)
@@ -52,13 +52,13 @@ def make_step(build):
         window = getattr(model.encoder, "time_window", 1)
         criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
         spec = Spec.make(PAD, 64, window, 2)
-        return RecordedStep(model, criterion, flat, parameters, recorder, None, spec)
+        return CapturedStep(model, criterion, flat, parameters, new_graph, None, spec)
 
     return make
 
 
 def compute(step, rows, most):
-    """The loss and the gradient, by at most so many recordings."""
+    """The loss and the gradient, by at most so many captured graphs."""
     step.most = most
     step.flat.zero_grad()
     loss = step(rows)[0].clone()
@@ -110,8 +110,8 @@ def test_replays_equal_eager_steps_to_the_bit(make_step, make_sample, determinis
             found = compute(step, rows, 64)
             assert torch.isfinite(gradient).all() and torch.isfinite(loss)
             assert torch.equal(found[0], loss) and torch.equal(found[1], gradient)
-    assert len(step.recordings) == len({rows.shape for rows in batches}) == 2
-    assert len({recording.graph.graph.pool() for recording in step.recordings.values()}) == 1
+    assert len(step.captures) == len({rows.shape for rows in batches}) == 2
+    assert len({capture.graph.graph.pool() for capture in step.captures.values()}) == 1
 
 
 def test_rows_in_bfloat16_are_close_to_float64(make_step, make_sample):
@@ -145,26 +145,26 @@ def test_dropout_of_replays_is_that_of_eager_steps(make_step, make_sample):
     error = ((eager.var() + replayed.var()) / 60).sqrt()
     assert abs(float(eager.mean() - replayed.mean())) < 4 * float(error)
     assert float(replayed.std() / eager.std()) == pytest.approx(1, abs=0.5)
-    # recording changes no random number: a resumed training may record later
-    step.recordings.clear()
+    # capture changes no random number: a resumed training may capture later
+    step.captures.clear()
     torch.manual_seed(5)
     first = compute(step, rows, 64)[0]
     torch.manual_seed(5)
     assert torch.equal(compute(step, rows, 64)[0], first)
 
 
-def test_out_of_memory_while_recording_falls_back(make_step, make_sample, caplog):
+def test_out_of_memory_while_capturing_falls_back(make_step, make_sample, caplog):
     class Starved(CudaGraph):
         @contextlib.contextmanager
-        def recording(self):
+        def capturing(self):
             torch.cuda.set_per_process_memory_fraction(1e-6)
             try:
-                with super().recording():
+                with super().capturing():
                     yield
             finally:
                 torch.cuda.set_per_process_memory_fraction(1.0)
 
-    step = make_step(recorder=Starved)
+    step = make_step(new_graph=Starved)
     first, second = (pack(make_sample(n), step.spec) for n in LENGTHS[1:3])
     expected = [compute(step, rows, 0)[0] for rows in (first, second)]
     step.most = 64
@@ -173,11 +173,11 @@ def test_out_of_memory_while_recording_falls_back(make_step, make_sample, caplog
         step.flat.zero_grad()
         assert float(step(rows)[0]) == pytest.approx(float(loss), rel=1e-2)
         assert torch.isfinite(step.flat.gradient).all() and step.flat.gradient.any()
-    assert not step.recordings and step.most == 0 and torch.cuda.current_stream() == stream
-    assert "recording stopped after 0 shapes of batches" in caplog.text
-    step.recorder, step.most = CudaGraph, 64  # the device still records
+    assert not step.captures and step.most == 0 and torch.cuda.current_stream() == stream
+    assert "capture stopped after 0 shapes of batches" in caplog.text
+    step.new_graph, step.most = CudaGraph, 64  # the device still captures
     assert float(compute(step, first, 64)[0]) == pytest.approx(float(expected[0]), rel=1e-2)
-    assert len(step.recordings) == 1
+    assert len(step.captures) == 1
 
 
 # --- whole trainings ---

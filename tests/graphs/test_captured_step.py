@@ -22,9 +22,9 @@ from fairseq.trainer import Trainer
 from torch.nn import functional
 
 from fairseq_plugins.data.packed_batches import LARGE, Collate, PackedBatch, Spec, pack, plan
-from fairseq_plugins.graphs import flat_optimizer, recorded_step
+from fairseq_plugins.graphs import captured_step, flat_optimizer
+from fairseq_plugins.graphs.captured_step import CapturedStep
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
-from fairseq_plugins.graphs.recorded_step import RecordedStep
 from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, largest_flash_head, packed_attention
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
@@ -79,7 +79,7 @@ class Inner:
 def make_step(model, criterion, spec, scaler=None, **adam):
     parameters = list(model.train().parameters())
     flat = FlatOptimizer(Inner(parameters, **adam), parameters)
-    return RecordedStep(model, criterion, flat, parameters, Tape, scaler, spec)
+    return CapturedStep(model, criterion, flat, parameters, Tape, scaler, spec)
 
 
 def eager(model, criterion, sample):
@@ -121,7 +121,7 @@ def assert_replays_are_eager(name, model, make_sample, padded=False):
         assert_close(found[0], loss, "loss", tolerance)
         assert found[1] == size and found[2]["nsentences"] == 3
         assert_close(step.flat.gradient, gradient, "gradient", 100 * tolerance)
-    assert len(step.recordings) == 1
+    assert len(step.captures) == 1
     logs = [step(pack(sample, step.spec))[2] for sample in samples]  # of one update
     step.flat.clip_grad_norm(0.0)
     for log, (_, _, eager_log, _) in zip(logs, expected):
@@ -140,11 +140,11 @@ def test_each_replay_draws_its_own_dropout(build, make_sample, monkeypatch):
     torch.manual_seed(4)
     losses = [float(step(rows)[0]) for _ in range(3)]
     assert len(set(losses)) == 3
-    torch.manual_seed(4)  # as fairseq does before each update: recording changes no number
+    torch.manual_seed(4)  # as fairseq does before each update: capture changes no number
     assert [float(step(rows)[0]) for _ in range(3)] == losses
 
 
-def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
+def test_a_failed_capture_falls_back_and_is_told(build, make_sample, caplog):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
     rows = pack(make_sample((5, 1, 7)), step.spec)
@@ -154,8 +154,8 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
 
     class Failing(Tape):
         @contextlib.contextmanager
-        def recording(self):
-            done.append("recorded")
+        def capturing(self):
+            done.append("captured")
             yield
             try:
                 raise RuntimeError("CUDA out of memory. Tried to allocate\nmore")
@@ -166,38 +166,38 @@ def test_a_failed_recording_falls_back_and_is_told(build, make_sample, caplog):
         def recover(cls):
             done.append("recovered")
 
-    step.recorder = Failing
-    step.recordings.clear()
+    step.new_graph = Failing
+    step.captures.clear()
     for _ in range(2):
         step.flat.zero_grad()
         assert torch.equal(step(rows)[0], expected)
         assert_close(step.flat.gradient, gradient, "gradient", 1e-12)
-    assert done == ["recorded", "recovered"]  # it is not tried again
-    assert "recording stopped after 0 shapes of batches: CUDA out of memory" in caplog.text
+    assert done == ["captured", "recovered"]  # it is not tried again
+    assert "capture stopped after 0 shapes of batches: CUDA out of memory" in caplog.text
 
 
-def test_recordings_are_dropped_when_memory_is_short(build, make_sample, monkeypatch, caplog):
+def test_captured_graphs_are_dropped_when_memory_is_short(build, make_sample, monkeypatch, caplog):
     model = build("--encoder-blocks", "1,1")
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
     rows = pack(make_sample((5, 1, 7)), step.spec)
     expected = float(step(rows)[0])
     step.flat.gradient.clone = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     step.most = 2
-    assert step.record(pack(make_sample((33,)), step.spec)) is None and step.most == 1
+    assert step.capture(pack(make_sample((33,)), step.spec)) is None and step.most == 1
     other = pack(make_sample((40, 30)), step.spec)
-    once, kept = RecordedStep.once, []
+    once, kept = CapturedStep.once, []
 
     def short(self, *given):
-        kept.append(len(self.recordings))
-        if self.recordings:
+        kept.append(len(self.captures))
+        if self.captures:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return once(self, *given)
 
-    monkeypatch.setattr(RecordedStep, "once", short)
+    monkeypatch.setattr(CapturedStep, "once", short)
     step(other)
-    assert kept == [1, 0] and "train without recordings (--eager)" in caplog.text
-    assert float(step(rows)[0]) == pytest.approx(expected) and not step.recordings
-    monkeypatch.setattr(RecordedStep, "once", mock.Mock(side_effect=torch.OutOfMemoryError))
+    assert kept == [1, 0] and "train without captured graphs (--eager)" in caplog.text
+    assert float(step(rows)[0]) == pytest.approx(expected) and not step.captures
+    monkeypatch.setattr(CapturedStep, "once", mock.Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):  # fairseq skips the batch
         step(rows)
 
@@ -227,7 +227,7 @@ def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     rows = pack(make_sample((5, 1, 7)), step.spec)
     assert step(rows, count=False)[1] == 3  # --sentence-avg
     assert not step.flat.gradient.any()
-    assert not step.recordings  # batches of valid have other shapes, and need more memory
+    assert not step.captures  # batches of valid have other shapes, and need more memory
     step(rows)
     once = step.flat.gradient.clone()
     step(rows, count=False)
@@ -249,13 +249,13 @@ def test_a_parameter_that_a_shape_does_not_use_has_no_gradient(build, make_sampl
         step.flat.zero_grad()
         step(pack(make_sample(lengths), step.spec))
         assert model.extra.grad == expected
-    assert len(step.recordings) == 2
+    assert len(step.captures) == 2
 
 
 @pytest.fixture
 def make_trainer(monkeypatch):
-    """What `find_obstacle` reads of a trainer, on a device that records."""
-    monkeypatch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+    """What `find_obstacle` reads of a trainer, on a device that captures."""
+    monkeypatch.setattr(captured_step, "graph_class", lambda device: Tape)
     plain = dict.fromkeys(("amp", "memory_efficient_fp16", "memory_efficient_bf16"), False)
     plain |= {"pipeline_model_parallel": False, "use_bmuf": False}
     plain |= {"model_parallel_size": 1, "ddp_backend": "pytorch_ddp", "zero_sharding": "none"}
@@ -275,13 +275,13 @@ def make_trainer(monkeypatch):
     return make
 
 
-def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, make_trainer):
+def test_two_passes_of_a_model_that_copies_are_not_captured(build_joined, make_trainer):
     model = build_joined(*COPIES.split())
-    found = recorded_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyRDrop))
+    found = captured_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyRDrop))
     assert "the divergence of two mixtures needs" in found
-    found = recorded_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyCriterion))
+    found = captured_step.find_obstacle(make_trainer(model, LabelSmoothedCrossEntropyCriterion))
     assert found == "--copy-attention without --criterion label_smoothed_cross_entropy_fused"
-    assert recorded_step.find_obstacle(make_trainer(model)) == ""
+    assert captured_step.find_obstacle(make_trainer(model)) == ""
 
 
 @pytest.mark.parametrize(
@@ -298,13 +298,13 @@ def test_two_passes_of_a_model_that_copies_are_not_recorded(build_joined, make_t
         ("use_bmuf", True, "--use-bmuf"),
     ],
 )
-def test_options_that_prevent_recordings_are_named(build, make_trainer, option, value, told):
+def test_options_that_prevent_capturing_are_named(build, make_trainer, option, value, told):
     model = build("--encoder-blocks", "1,1")
-    assert recorded_step.find_obstacle(make_trainer(model)) == ""
-    assert recorded_step.find_obstacle(make_trainer(model, **{option: value})) == told
+    assert captured_step.find_obstacle(make_trainer(model)) == ""
+    assert captured_step.find_obstacle(make_trainer(model, **{option: value})) == told
 
 
-def test_tasks_and_criterions_that_prevent_recordings_are_named(build, make_trainer):
+def test_tasks_and_criterions_that_prevent_capturing_are_named(build, make_trainer):
     class Custom(FairseqTask):
         def train_step(self, *args, **kwargs):
             raise NotImplementedError
@@ -315,16 +315,16 @@ def test_tasks_and_criterions_that_prevent_recordings_are_named(build, make_trai
     model = build("--encoder-blocks", "1,1")
     trainer = make_trainer(model)
     trainer.get_criterion().extra = torch.nn.Parameter(torch.zeros(1))
-    assert recorded_step.find_obstacle(trainer) == "a criterion with parameters"
+    assert captured_step.find_obstacle(trainer) == "a criterion with parameters"
     trainer = make_trainer(model, Other)
-    assert recorded_step.find_obstacle(trainer) == "--criterion with Other"
+    assert captured_step.find_obstacle(trainer) == "--criterion with Other"
     trainer.task = object.__new__(Custom)
-    assert recorded_step.find_obstacle(trainer) == "Custom has a custom train_step"
+    assert captured_step.find_obstacle(trainer) == "Custom has a custom train_step"
     trainer.task.uses_ema = True
     told = "a task that trains with averaged weights"
-    assert recorded_step.find_obstacle(trainer) == told
+    assert captured_step.find_obstacle(trainer) == told
     trainer.quantizer = object()
-    assert recorded_step.find_obstacle(trainer) == "--quantization-config-path"
+    assert captured_step.find_obstacle(trainer) == "--quantization-config-path"
 
 
 @pytest.mark.parametrize(
@@ -345,10 +345,10 @@ def test_tasks_and_criterions_that_prevent_recordings_are_named(build, make_trai
 def test_what_a_gpu_lacks_is_named(build, make_trainer, monkeypatch, capability, half, words, told):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    monkeypatch.setattr(recorded_step, "largest_flash_head", largest_flash_head.__wrapped__)
+    monkeypatch.setattr(captured_step, "largest_flash_head", largest_flash_head.__wrapped__)
     model = build(*words.split(), arch="transformer", plain=True)
     model = model.bfloat16() if half else model
-    assert recorded_step.find_obstacle(make_trainer(model, device="cuda")) == told
+    assert captured_step.find_obstacle(make_trainer(model, device="cuda")) == told
 
 
 def test_this_torch_has_the_flash_attention_that_is_called(monkeypatch):
@@ -429,9 +429,9 @@ def test_layouts_know_of_a_grid(build, build_joined):
     softmax = "--encoder-token-mixer softmax"
     for mixer, expected in ((softmax, False), ("--encoder-token-mixer longformer", True)):
         model = build(*"--encoder-blocks 1,1".split(), *mixer.split())
-        assert recorded_step.make_spec(model) == Spec(PAD, recorded_step.STEP, 2, 2, expected)
-    assert recorded_step.make_spec(build_joined(*COPIES.split())).padded
-    assert not recorded_step.make_spec(build("--decoder-layers", "1", arch="transformer")).padded
+        assert captured_step.make_spec(model) == Spec(PAD, captured_step.STEP, 2, 2, expected)
+    assert captured_step.make_spec(build_joined(*COPIES.split())).padded
+    assert not captured_step.make_spec(build("--decoder-layers", "1", arch="transformer")).padded
 
 
 def test_rows_pass_fairseqs_copies_untouched(make_sample):
@@ -564,7 +564,7 @@ def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
     monkeypatch.setattr(flat_optimizer, "ALIGNED", 1)  # for the sizes of a toy
     flat.attach_halves(optimizer)
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    step = RecordedStep(
+    step = CapturedStep(
         *(model, criterion, flat, list(model.parameters()), Tape),
         *(optimizer.scaler, Spec(PAD, 32, 2, 2)),
     )
@@ -587,7 +587,7 @@ def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
     shared = {p.untyped_storage().data_ptr() for p in halves}
     assert len(shared) == 1 and not torch.equal(flat.values, before)
     assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
-    assert len(step.recordings) == 1  # the scale is no part of the recording
+    assert len(step.captures) == 1  # the scale is no part of the captured graph
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
     with torch.no_grad():
         for p, old in zip(model.parameters(), before.split(flat.sizes)):
@@ -603,10 +603,10 @@ def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
 def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
     """train(words, folder, updates) -> the losses of its updates and its output."""
 
-    def run(words="", folder="run", updates=4, recorded=True):
+    def run(words="", folder="run", updates=4, captured=True):
         with monkeypatch.context() as patch:
-            if recorded:
-                patch.setattr(recorded_step, "recorder_for", lambda device: Tape)
+            if captured:
+                patch.setattr(captured_step, "graph_class", lambda device: Tape)
             output = run_train(
                 *(toy_data.bin, *train_args, "--dropout", "0", "--cpu", "--log-format", "json"),
                 *("--cuda-graphs", *words.split(), "--save-dir", tmp_path / folder),
@@ -619,7 +619,7 @@ def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("half", ["--bf16", "--fp16 --fp16-init-scale 4"])
-def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch, half):
+def test_a_training_has_the_losses_of_one_without_captured_graphs(train, monkeypatch, half):
     if "fp16" in half:  # as on a GPU, without the refusal of a CPU
         plain = Trainer.__init__
         while hasattr(plain, "__wrapped__"):
@@ -628,8 +628,8 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
         monkeypatch.setattr(Trainer, "words_of_data", {}, raising=False)  # of another __init__
         monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
     words = f"--update-freq 2 --clip-norm 0.5 {half}"
-    expected, output = train(words, "eager", recorded=False)
-    assert "steps are not recorded (--cuda-graphs): it needs a GPU" in output
+    expected, output = train(words, "eager", captured=False)
+    assert "steps are not captured (--cuda-graphs): it needs a GPU" in output
     found, whole = train(words)
     assert len(found) == len(expected) == 4
     for one, other in zip(found, expected):
@@ -640,16 +640,16 @@ def test_a_training_has_the_losses_of_one_without_recordings(train, monkeypatch,
 
 
 @pytest.mark.parametrize("name", ["train_step", "valid_step"])
-def test_recordings_are_dropped_when_fairseq_finds_memory_short(train, monkeypatch, name):
+def test_captured_graphs_are_dropped_when_fairseq_finds_memory_short(train, monkeypatch, name):
     """Then it tries a batch of valid again, and skips one of training."""
-    prepare, steps, kept = recorded_step.prepare, [], []
+    prepare, steps, kept = captured_step.prepare, [], []
     monkeypatch.setattr(
-        recorded_step, "prepare", lambda trainer: steps.append(prepare(trainer)) or steps[-1]
+        captured_step, "prepare", lambda trainer: steps.append(prepare(trainer)) or steps[-1]
     )
     original = getattr(FairseqTask, name)
 
     def short(*args, **kwargs):
-        kept.append(len(steps[-1].recordings))
+        kept.append(len(steps[-1].captures))
         if kept[-1]:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(*args, **kwargs)
@@ -657,8 +657,8 @@ def test_recordings_are_dropped_when_fairseq_finds_memory_short(train, monkeypat
     monkeypatch.setattr(FairseqTask, name, short)
     losses, output = train("--max-epoch 9")  # an end if each batch is skipped
     assert sum(count > 0 for count in kept) == 1 < len(kept)
-    assert output.count("memory is short, so the recordings are dropped") == 1
-    assert len(losses) == 4 and not steps[-1].recordings
+    assert output.count("memory is short, so the captured graphs are dropped") == 1
+    assert len(losses) == 4 and not steps[-1].captures
 
 
 def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
@@ -687,10 +687,10 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
         ("--num-batch-buckets 1", "--num-batch-buckets, which pads sentences"),
     ],
 )
-def test_what_is_not_recorded_is_told_in_one_line(train, words, told):
+def test_what_is_not_captured_is_told_in_one_line(train, words, told):
     losses, output = train(words, updates=1)
     (line,) = [
         line for line in output.splitlines() if "--cuda-graphs" in line and "not rec" in line
     ]
-    assert line.endswith(f"steps are not recorded (--cuda-graphs): {told}")
+    assert line.endswith(f"steps are not captured (--cuda-graphs): {told}")
     assert len(losses) == 1 and "replayed" not in losses[0]
