@@ -1,7 +1,7 @@
 """The numbers of tokens that a model reads of the texts in a prepared folder."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,13 @@ class Limits(NamedTuple):
 
     source: int
     target: int
+
+
+class Measured(NamedTuple):
+    """The tokens of the longest source or target that is not too long; how many pairs are."""
+
+    longest: int
+    too_long: int
 
 
 def source_cut(args: argparse.Namespace) -> int | None:
@@ -94,33 +101,27 @@ def _lengths(
     return found
 
 
-def _too_long(sides: Sequence[tuple[np.ndarray, bool]], limits: Limits) -> np.ndarray:
-    """Which pairs have a source or a target over these limits."""
-    longer = [
-        lengths > (limits.source if is_source else limits.target) for lengths, is_source in sides
-    ]
-    return np.logical_or.reduce(longer)
+def measure(
+    data: Path, languages: Languages, subset: str, limits: Limits | None, cut: int | None
+) -> Measured | None:
+    """Measure the pairs of a subset; None if it does not exist.
 
-
-def longest_sentences(
-    data: Path,
-    languages: Languages,
-    cut: int | None,
-    subsets: Sequence[str],
-    limits: Limits | None = None,
-) -> dict[str, int]:
-    """The tokens of the longest sentence, source or target, of each subset that exists.
-
-    Sources, and texts to classify, count at most `cut` tokens. Pairs that exceed `limits` are
-    ignored.
+    Args:
+        data: the prepared folder.
+        languages: its source and target.
+        subset: such as train.
+        limits: pairs that exceed them are too long; None: none is.
+        cut: sources, and texts to classify, count at most so many tokens.
     """
-    longest: dict[str, int] = {}
-    for subset in subsets:
-        sides = _lengths(data, languages, subset, cut)
-        if sides:
-            kept = ~_too_long(sides, limits) if limits else slice(None)
-            longest[subset] = max(int(lengths[kept].max(initial=0)) for lengths, _ in sides)
-    return longest
+    sides = _lengths(data, languages, subset, cut)
+    if not sides:
+        return None
+    too_long = np.zeros(len(sides[0][0]), dtype=bool)
+    if limits:
+        for lengths, is_source in sides:
+            too_long |= lengths > (limits.source if is_source else limits.target)
+    longest = max(int(lengths[~too_long].max(initial=0)) for lengths, _ in sides)
+    return Measured(longest, int(too_long.sum()))
 
 
 def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str:
@@ -138,10 +139,3 @@ def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str
         f"{limit:,} positions and cut there: {cut_off.sum():,} of {lengths.sum():,} tokens "
         f"({100 * cut_off.sum() / max(1, lengths.sum()):.1f} %) are not read"
     )
-
-
-def count_too_long(
-    data: Path, languages: Languages, subset: str, limits: Limits, cut: int | None
-) -> int:
-    """How many pairs exceed `limits`. Sources count at most `cut` tokens."""
-    return int(np.sum(_too_long(_lengths(data, languages, subset, cut), limits)))

@@ -1,6 +1,5 @@
-"""Share the batch of an update over processes, and check that every sentence fits."""
+"""Share the batch of an update over processes."""
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,14 +41,6 @@ def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
     """
     sizes = [size for size in (whole.max_tokens, whole.batch_size) if size is not None]
     totals = [size * whole.update_freq for size in sizes]
-    if any(total % processes for total in totals):
-        fitting = [n for n in range(1, 4 * processes) if not any(total % n for total in totals)]
-        near = sorted(sorted(fitting, key=lambda n: (abs(n - processes), n))[:3])
-        raise ConfigurationError(
-            f"{processes} processes cannot share {_sizes(whole)} exactly: start {_either(near)} "
-            "(--processes, --nodes), or change --max-tokens, --batch-size or --update-freq, which "
-            "are those of a single process"
-        )
     if limit is not None:
         check_range("--tokens-per-process", limit, 1)
         if whole.max_tokens is None:
@@ -57,59 +48,26 @@ def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
                 f"--tokens-per-process {limit} needs --max-tokens in the settings: add that"
             )
         sizes[0] = min(sizes[0], limit)
-    update_freq = next(
-        n
-        for n in itertools.count(1)
-        if all(
-            total % (processes * n) == 0 and total <= size * processes * n
-            for size, total in zip(sizes, totals)
-        )
-        or processes * n > max(totals, default=0)
+    for update_freq in range(1, max(totals, default=processes) // processes + 1):
+        parts = processes * update_freq
+        if all(t % parts == 0 and t <= size * parts for size, t in zip(sizes, totals)):
+            tokens, sentences = (
+                None if size is None else size * whole.update_freq // parts
+                for size in (whole.max_tokens, whole.batch_size)
+            )
+            return Batch(tokens, sentences, update_freq)
+    fitting = [n for n in range(1, 4 * processes) if not any(total % n for total in totals)]
+    near = sorted(sorted(fitting, key=lambda n: (abs(n - processes), n))[:3])
+    given = (("--max-tokens", whole.max_tokens), ("--batch-size", whole.batch_size))
+    together = " and ".join(f"{option} {size}" for option, size in given if size is not None)
+    limited = "" if limit is None else f" and --tokens-per-process {limit}"
+    raise ConfigurationError(
+        f"{processes} processes{limited} cannot share {together} x --update-freq "
+        f"{whole.update_freq} exactly: start {_either(near)} (--processes, --nodes), or change "
+        "--max-tokens, --batch-size or --update-freq, which are those of a single process"
     )
-    shared = [
-        None if size is None else size * whole.update_freq // (processes * update_freq)
-        for size in (whole.max_tokens, whole.batch_size)
-    ]
-    if any(size == 0 for size in shared):
-        raise ConfigurationError(
-            f"{processes} process(es)"
-            + (f" and --tokens-per-process {limit}" if limit is not None else "")
-            + f" cannot share {_sizes(whole)} exactly: change one of them"
-        )
-    return Batch(shared[0], shared[1], update_freq)
-
-
-def _sizes(batch: Batch) -> str:
-    sizes = []
-    if batch.max_tokens is not None:
-        sizes.append(f"--max-tokens {batch.max_tokens}")
-    if batch.batch_size is not None:
-        sizes.append(f"--batch-size {batch.batch_size}")
-    return " and ".join(sizes) + f" x --update-freq {batch.update_freq}"
 
 
 def _either(numbers: Sequence[int]) -> str:
     words = [str(number) for number in numbers]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def check_longest(
-    longest: dict[str, int], option: str, room: int, most: int = 0, ways: Sequence[str] = ()
-) -> None:
-    """Raise a ConfigurationError if a sentence does not fit into a batch.
-
-    Args:
-        longest: tokens of the longest sentence of each subset.
-        option: sets the size of the batch.
-        room: tokens that a batch holds.
-        most: tokens that the batch of a single process would hold.
-        ways: how a sentence of at most so many tokens gets room.
-    """
-    for subset, size in longest.items():
-        if size > room:
-            more = f"it needs room for {size}: {', or '.join(ways)}"
-            advice = more if size <= most else f"give {option} {size} or more after --"
-            raise ConfigurationError(
-                f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
-                f"{room}: {advice}"
-            )

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -60,8 +59,8 @@ def check_task(data: Path, task: str) -> None:
 
 def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
     """Refuse options that `plan` sets itself, in files or after --."""
-    for place, found in (("in a recipe or --settings file", in_files), ("after --", words)):
-        for option in (word.split("=")[0] for word in found):
+    for place, given in (("in a recipe or --settings file", in_files), ("after --", words)):
+        for option in (word.split("=")[0] for word in given):
             if option in OWN_OPTIONS or option.startswith("--distributed-"):
                 raise ConfigurationError(
                     f"{option} is not allowed {place}: this command sets it (--save-dir, "
@@ -99,25 +98,30 @@ def share_batch(
     sentence does not fit into one share.
 
     Returns:
-        the number of processes, the batch of each, and a line if not all GPUs are used.
+        the number of processes, the batch of each, and lines if not all GPUs are used or pairs are
+        skipped.
 
     Raises:
         ConfigurationError: no number of processes works, or not the requested one.
     """
+    measured, skipped = measure(request.data, given)
 
     def batch_of(processes: int) -> Batch:
         total = processes * request.nodes
         batch = batch_size.share(whole, total, request.tokens_per_process)
-        check_lengths(request, given, batch, whole, total)
+        ways = ["start fewer processes"] if total > 1 else []
+        ways += ["give a larger --tokens-per-process"] if request.tokens_per_process else []
+        check_lengths(given, measured, batch, whole, ways)
         return batch
 
     most = count_processes(request.processes, on_cpu)
     try:
-        return most, batch_of(most), []
+        return most, batch_of(most), skipped
     except ConfigurationError as error:
         for fewer in range(0 if request.processes else most - 1, 0, -1):
             with contextlib.suppress(ConfigurationError):
-                return fewer, batch_of(fewer), [f"only {fewer} of {most} GPUs are used: {error}"]
+                idle = f"only {fewer} of {most} GPUs are used: {error}"
+                return fewer, batch_of(fewer), [idle, *skipped]
         raise
 
 
@@ -136,58 +140,67 @@ def limits_of(given: argparse.Namespace) -> lengths.Limits | None:
     return lengths.Limits(most, most) if most else None
 
 
-def tell_left_out(data: Path, given: argparse.Namespace) -> list[str]:
-    """One line per subset with pairs that are skipped."""
-    limits = limits_of(given)
-    if limits is None or not skips_too_long(given):
-        return []
+def measure(data: Path, given: argparse.Namespace) -> tuple[dict[str, int], list[str]]:
+    """The longest sentence of each subset that a training reads, and lines on skipped pairs.
+
+    Raises:
+        ConfigurationError: all pairs of a subset are too long.
+    """
     subsets = [given.train_subset]
-    if not given.disable_validation:
-        subsets += given.valid_subset.split(",")
-    cut, languages = lengths.source_cut(given), lengths.languages_of(given)
-    options = f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
-    told = []
-    for subset in subsets:
-        count = lengths.count_too_long(data, languages, subset, limits, cut)
-        if count:
-            told.append(f"{count:,} pairs of {subset} exceed {options}: they are skipped")
-    if told and given.task == "summarization" and cut is None:
-        told.append("to truncate long documents instead, give --truncate-source after --")
-    return told
+    subsets += [] if given.disable_validation else given.valid_subset.split(",")
+    limits, cut = limits_of(given), lengths.source_cut(given)
+    longest, lines, skips = dict[str, int](), list[str](), skips_too_long(given)
+    for number, subset in enumerate(subsets):
+        too_long_is_skipped = skips or number and given.skip_invalid_size_inputs_valid_test
+        kept = limits if too_long_is_skipped else None
+        measured = lengths.measure(data, lengths.languages_of(given), subset, kept, cut)
+        if measured is None:
+            continue
+        longest[subset] = measured.longest
+        if limits and measured.too_long:
+            options = (
+                f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
+            )
+            if not measured.longest:
+                raise ConfigurationError(
+                    f"every pair of {subset} exceeds {options}: raise them after --, or shorten "
+                    "the texts"
+                )
+            lines.append(
+                f"{measured.too_long:,} pairs of {subset} exceed {options}: they are skipped"
+            )
+    if lines and given.task == "summarization" and cut is None:
+        lines.append("to truncate long documents instead, give --truncate-source after --")
+    return longest, lines
 
 
 def check_lengths(
-    request: TrainingRequest, given: argparse.Namespace, batch: Batch, whole: Batch, processes: int
+    given: argparse.Namespace,
+    longest: dict[str, int],
+    batch: Batch,
+    whole: Batch,
+    ways: Sequence[str],
 ) -> None:
-    """Raise a ConfigurationError if a sentence of train or valid does not fit into its batch.
+    """Raise a ConfigurationError if a sentence of a subset does not fit into its batch.
 
-    Pairs that fairseq skips anyway do not count.
+    Args:
+        given: all options.
+        longest: tokens of the longest sentence of each subset.
+        batch, whole: the batch of a process, and of a single one.
+        ways: how a sentence that fits into the whole batch gets room.
     """
-    cut, limits = lengths.source_cut(given), limits_of(given)
-    longest_of = partial(lengths.longest_sentences, request.data, lengths.languages_of(given), cut)
-    kept = limits if skips_too_long(given) else None
-    longest = longest_of([given.train_subset], kept)
-    of_valid = {}
-    if not given.disable_validation:
-        kept = limits if given.skip_invalid_size_inputs_valid_test else None
-        of_valid = longest_of(given.valid_subset.split(","), kept)
-    for subset, size in {**longest, **of_valid}.items():
-        if limits and not size:
+    of_valid = str(given.max_tokens_valid)  # a string in fairseq's parser
+    for subset, size in longest.items():
+        option, room, most = "--max-tokens", batch.max_tokens, whole.max_tokens or 0
+        if subset != given.train_subset and of_valid != str(given.max_tokens):
+            option, room, most = "--max-tokens-valid", int(of_valid), 0
+        if room is not None and size > room:
+            more = f"it needs room for {size}: {', or '.join(ways)}"
+            advice = more if size <= most else f"give {option} {size} or more after --"
             raise ConfigurationError(
-                f"every pair of {subset} exceeds --max-source-positions {limits.source} or "
-                f"--max-target-positions {limits.target}: raise them after --, or shorten the texts"
+                f"the longest sentence of {subset} has {size} tokens, but a batch holds at most "
+                f"{room}: {advice}"
             )
-    own_batch = str(given.max_tokens_valid)  # a string in fairseq's parser
-    if own_batch == str(given.max_tokens):
-        longest.update(of_valid)
-    elif own_batch.isdigit():
-        batch_size.check_longest(of_valid, "--max-tokens-valid", int(own_batch))
-    if batch.max_tokens is not None:
-        ways = ["start fewer processes"] if processes > 1 else []
-        ways += ["give a larger --tokens-per-process"] if request.tokens_per_process else []
-        batch_size.check_longest(
-            longest, "--max-tokens", batch.max_tokens, whole.max_tokens or 0, ways
-        )
 
 
 def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
@@ -308,17 +321,17 @@ def capture_options(
         begun: whether the training that resumes began so; None for a new one.
         half: whether a GPU trains in half precision.
     """
-    found: list[str] = []
+    options: list[str] = []
     if not given.cuda_graphs:
         if request.eager or not half or processes > 1:
             return []
         if begun is False or given.task not in CAPTURED_TASKS:
             return []
-        found = ["--cuda-graphs"]
+        options = ["--cuda-graphs"]
     # fairseq's one process may not load batches as fast as captured steps take them
     if half and "--num-workers" not in {word.split("=")[0] for word in words}:
-        found += ["--num-workers", str(WORKERS)]
-    return found
+        options += ["--num-workers", str(WORKERS)]
+    return options
 
 
 def plan(request: TrainingRequest) -> Plan:
@@ -339,7 +352,7 @@ def plan(request: TrainingRequest) -> Plan:
         check_shared_dictionary(request.data)
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
-    processes, batch, idle = share_batch(request, given, whole, on_cpu)
+    processes, batch, limited = share_batch(request, given, whole, on_cpu)
     total = processes * request.nodes
 
     run = request.run
@@ -373,8 +386,7 @@ def plan(request: TrainingRequest) -> Plan:
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",
             f"an update: {batch.describe(total)}; {' '.join([device, *half])}",
             *ends(given),
-            *idle,
-            *tell_left_out(request.data, given),
+            *limited,
             *bleu_of_valid.tell(request.data, given),
         ],
         settings={

@@ -1,7 +1,6 @@
 """Lengths of prepared texts: which files count, and what is told of texts that are too long."""
 
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
@@ -25,9 +24,12 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     shutil.copytree(toy_data.bin, data)
     write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
     write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
-    alone = lengths.count_too_long(toy_data.bin, (None, None), "train", lengths.Limits(5, 99), None)
-    count = partial(lengths.count_too_long, data)
-    assert count(("src", "tgt"), "train", lengths.Limits(5, 99), None) == alone > 3
+    alone = lengths.measure(toy_data.bin, (None, None), "train", lengths.Limits(5, 99), None)
+
+    def count(*given):
+        return lengths.measure(data, *given).too_long
+
+    assert count(("src", "tgt"), "train", lengths.Limits(5, 99), None) == alone.too_long > 3
     assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
     assert count(("tgt", "xx"), "train", lengths.Limits(6, 99), None) == 2  # the reverse reads tgt
     assert count(("tgt", "xx"), "train", lengths.Limits(99, 7), None) == 2
@@ -37,7 +39,7 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary
-    assert any(line.startswith(f"{alone} pairs of train exceed") for line in told)
+    assert any(line.startswith(f"{alone.too_long} pairs of train exceed") for line in told)
 
 
 def test_sides_of_different_numbers_are_refused(toy_data, tmp_path):

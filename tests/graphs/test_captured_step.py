@@ -52,7 +52,7 @@ ARCHITECTURES = {
     **{
         mixer: ("transformer_ftc", f"--encoder-blocks 1,1 --encoder-token-mixer {mixer}")
         for mixer in TOKEN_MIXERS
-        if mixer not in ("softmax", "linformer")  # the last one does not take rows
+        if mixer not in ("softmax", "linformer")  # the last one takes no packed sequences
     },
 }
 COPIES = "--encoder-blocks 1,1 --share-all-embeddings --copy-attention --copy-next"
@@ -425,7 +425,7 @@ def test_attention_pads_at_most_eight_times_the_padded_batch():
     assert 7 < largest[False] < 8.2 and largest[True] < 4, largest
 
 
-def test_layouts_know_of_a_grid(build, build_joined):
+def test_layouts_know_of_a_padded_batch(build, build_joined):
     softmax = "--encoder-token-mixer softmax"
     for mixer, expected in ((softmax, False), ("--encoder-token-mixer longformer", True)):
         model = build(*"--encoder-blocks 1,1".split(), *mixer.split())
@@ -690,7 +690,7 @@ def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
 def test_what_is_not_captured_is_told_in_one_line(train, words, told):
     losses, output = train(words, updates=1)
     (line,) = [
-        line for line in output.splitlines() if "--cuda-graphs" in line and "not rec" in line
+        line for line in output.splitlines() if "--cuda-graphs" in line and "not cap" in line
     ]
     assert line.endswith(f"steps are not captured (--cuda-graphs): {told}")
     assert len(losses) == 1 and "replayed" not in losses[0]

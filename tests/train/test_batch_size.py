@@ -58,17 +58,17 @@ def test_truncated_documents_may_be_longer_than_a_batch(documents):
 
 
 def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
-    of_data = (None, None)
-    longest = lengths.longest_sentences(toy_data.bin, of_data, None, ["train", "valid", "nothing"])
     lines = (toy_data.raw / "train.src").read_text().splitlines()
-    assert longest["train"] == max(len(line.split()) for line in lines) + 1  # end of sentence
-    assert set(longest) == {"train", "valid"}
+    sizes = [len(line.split()) + 1 for line in lines]  # end of sentence
 
-    def count(source, target, cut, subset="train"):
+    def measure(source=99, target=99, cut=None, subset="train"):
         limits = lengths.Limits(source, target)
-        return lengths.count_too_long(toy_data.bin, of_data, subset, limits, cut)
+        return lengths.measure(toy_data.bin, (None, None), subset, limits, cut)
 
-    sizes = [len(line.split()) + 1 for line in lines]
+    def count(*limits):
+        return measure(*limits).too_long
+
+    assert measure() == (max(sizes), 0) and measure(subset="nothing") is None
     assert count(5, 99, None) == sum(size > 5 for size in sizes) > 0
     assert count(5, 99, 5) == count(99, 99, None) == 0
     assert count(5, 5, None) >= count(99, 5, None) > 0
