@@ -323,7 +323,7 @@ def find_obstacle(trainer: Trainer) -> str:
         return "it needs a GPU"
     cfg, criterion = trainer.cfg, trainer.get_criterion()
     common, parallel = cfg.common, cfg.distributed_training
-    for found, reason in (
+    for given, reason in (
         (common.amp, "--amp"),
         (common.memory_efficient_fp16, "--memory-efficient-fp16"),
         (common.memory_efficient_bf16, "--memory-efficient-bf16"),
@@ -350,7 +350,7 @@ def find_obstacle(trainer: Trainer) -> str:
         (getattr(criterion, "report_accuracy", False), "--report-accuracy"),
         (getattr(criterion, "ignore_prefix_size", 0) > 0, "--ignore-prefix-size"),
     ):
-        if found:
+        if given:
             return reason
     model = trainer.get_model()
     reason = packed.find_obstacle(model)

@@ -111,13 +111,13 @@ class Processes:
         Raises:
             ConfigurationError: there is no GPU.
         """
-        found = folder / "machine.json"
+        written = folder / "machine.json"
         words = "benchmark layer --contender copy --dim 8 --tokens 8 --lengths 8 --rounds 1".split()
-        words += ["--warmup", "0", "--json", str(found), *(["--cpu"] if toy else [])]
+        words += ["--warmup", "0", "--json", str(written), *(["--cpu"] if toy else [])]
         for self.method in ("fork", "spawn"):
-            found.unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
             self.run(words, folder / "machine.log", 60)
-            machine = (read_json(found) or {}).get("machine")
+            machine = (read_json(written) or {}).get("machine")
             if machine and (toy or machine["kind"] == "cuda"):
                 return machine
         raise ConfigurationError(
@@ -236,8 +236,8 @@ def judge(folder: Path) -> list[dict[str, Any]]:
                 ratio = seconds[1] / seconds[0]
         else:
             name = next(r.name for r in prepared.RUNS if part in [each.name for each in r.parts])
-            found = [row for row in rows(name, part) if row["contender"] == goal["row"]]
-            ratio = found[0].get("time_ratio") if found else None
+            own = [row for row in rows(name, part) if row["contender"] == goal["row"]]
+            ratio = own[0].get("time_ratio") if own else None
         state = "not measured yet"
         if ratio is not None:
             missed = f"missed by {ratio - goal['limit']:.3f}"
@@ -266,8 +266,8 @@ def summarize(log: Path) -> list[str]:
 def section(name: str, parts: dict[str, Any]) -> str:
     """What is known of the parts of a run, in Markdown."""
     lines = [f"## Run {name}: {find(name).what}"]
-    for part, found in parts.items():
-        lines += ["", f"{part}: {found['status']}, {found['seconds']:.0f} s", "", *found["summary"]]
+    for part, known in parts.items():
+        lines += ["", f"{part}: {known['status']}, {known['seconds']:.0f} s", "", *known["summary"]]
     return "\n".join(lines) + "\n"
 
 
@@ -422,7 +422,7 @@ def main(argv: Sequence[str]) -> int:
                 raise KeyboardInterrupt
     print("\n" + section(run.name, done))
     print(f"written: {args.out / 'report.md'} {args.out / 'report.json'}")
-    return int(any(found["status"].startswith("failed") for found in done.values()))
+    return int(any(part["status"].startswith("failed") for part in done.values()))
 
 
 if __name__ == "__main__":

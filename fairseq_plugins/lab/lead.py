@@ -15,12 +15,12 @@ from fairseq_plugins.text.sentences import join_sentences, separate_sentences, s
 
 def first_sentences(document: str, enough: int | None = None) -> list[str]:
     """The first `enough` sentences of a document, which may have `BOUNDARY`; None: all."""
-    found: list[str] = []
+    sentences: list[str] = []
     for part in separate_sentences(document):
-        found += split_sentences(part)
-        if enough is not None and len(found) >= enough:
+        sentences += split_sentences(part)
+        if enough is not None and len(sentences) >= enough:
             break
-    return found[:enough]
+    return sentences[:enough]
 
 
 def lead(document: str, sentences: int) -> str:
@@ -33,9 +33,9 @@ def lead(document: str, sentences: int) -> str:
 
 def draw(document: str, sentences: int, generator: random.Random) -> str:
     """The random baseline: up to `sentences` random sentences, in the document's order."""
-    found = first_sentences(document)
-    chosen = generator.sample(range(len(found)), min(sentences, len(found)))
-    return join_sentences(found[n] for n in sorted(chosen))
+    candidates = first_sentences(document)
+    chosen = generator.sample(range(len(candidates)), min(sentences, len(candidates)))
+    return join_sentences(candidates[n] for n in sorted(chosen))
 
 
 def oracle(
@@ -56,15 +56,17 @@ def oracle(
     from fairseq_plugins.scoring.rouge import tokenizer_of  # slow: the help comes before
 
     tokenizer = tokenizer_of(stemmer, unicode)
-    found = first_sentences(document)
-    counts = [Counter(tokenizer.tokenize(sentence)) for sentence in found]
+    candidates = first_sentences(document)
+    counts = [Counter(tokenizer.tokenize(sentence)) for sentence in candidates]
     reference = Counter(tokenizer.tokenize(" ".join(separate_sentences(summary))))
     taken: list[int] = []
     selection: Counter = Counter()
     best = 0.0
     while len(taken) < sentences:
         scores = {
-            n: _f1(selection + counts[n], reference) for n in range(len(found)) if n not in taken
+            n: _f1(selection + counts[n], reference)
+            for n in range(len(candidates))
+            if n not in taken
         }
         choice = max(scores, key=lambda n: scores[n], default=None)
         if choice is None or scores[choice] <= best:
@@ -72,7 +74,7 @@ def oracle(
         best = scores[choice]
         taken.append(choice)
         selection += counts[choice]
-    return join_sentences(found[n] for n in sorted(taken))
+    return join_sentences(candidates[n] for n in sorted(taken))
 
 
 class TextRank:
@@ -108,9 +110,9 @@ class TextRank:
         return tuple(re.findall(r"\w+", sentence.lower()))
 
 
-def _f1(found: Counter, reference: Counter) -> float:
-    total = sum(found.values()) + sum(reference.values())
-    return 2 * sum((found & reference).values()) / total if total else 0.0
+def _f1(selection: Counter, reference: Counter) -> float:
+    total = sum(selection.values()) + sum(reference.values())
+    return 2 * sum((selection & reference).values()) / total if total else 0.0
 
 
 def read_stories(archives: Iterable[str | Path]) -> Iterator[Story]:

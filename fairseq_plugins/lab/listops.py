@@ -92,13 +92,13 @@ def draw_new(uniform: Callable[[], float], shape: Shape, seen: set[bytes]) -> tu
         ConfigurationError: no such expression in `TRIES` samples.
     """
     for _ in range(TRIES):
-        found = draw(uniform, shape)
-        if found is None:
+        drawn = draw(uniform, shape)
+        if drawn is None:
             continue
-        name = hashlib.blake2b(" ".join(found[0]).encode(), digest_size=16).digest()
+        name = hashlib.blake2b(" ".join(drawn[0]).encode(), digest_size=16).digest()
         if name not in seen:
             seen.add(name)
-            return found
+            return drawn
     raise ConfigurationError(
         f"none of {TRIES:,} expressions is new and has more than {shape.min_length} and fewer than "
         f"{shape.max_length} words: change --min-length, --max-length, --max-depth or --max-args"

@@ -66,9 +66,9 @@ def read_runs(pattern: str) -> list[dict[str, Any]]:
 
 def training_pairs(run: dict[str, Any]) -> int:
     """The number of training pairs, as `data` names it."""
-    found = re.search(r"([\d,]+) / ", run["data"])
-    assert found, run["data"]
-    return int(found.group(1).replace(",", ""))
+    pairs = re.search(r"([\d,]+) / ", run["data"])
+    assert pairs, run["data"]
+    return int(pairs.group(1).replace(",", ""))
 
 
 def learning_curve(run: dict[str, Any]) -> tuple[list[float], list[float]]:

@@ -61,11 +61,11 @@ class _BoundedLoader(yaml.SafeLoader):
 
 def names() -> list[str]:
     """The names of the package's recipes; broken files are skipped."""
-    found = []
+    known = []
     for path in FOLDER.glob("*/*.yaml"):
         with contextlib.suppress(ConfigurationError):
-            found += [path.stem] if "arch" in read(path) else []
-    return sorted(found)
+            known += [path.stem] if "arch" in read(path) else []
+    return sorted(known)
 
 
 def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
@@ -77,9 +77,9 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
     path = Path(name)
     if os.path.isfile(path):  # also false for a name that no file can have
         return path
-    found = _look_up(name, beside) if path.name == str(name) else None
-    if found is not None:
-        return found
+    known_path = _look_up(name, beside) if path.name == str(name) else None
+    if known_path is not None:
+        return known_path
     if os.path.isdir(path):
         raise ConfigurationError(
             f"{name} is a folder: give a recipe or settings, such as transformer_ftc"
@@ -98,9 +98,9 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
 def _look_up(name: Any, beside: Sequence[Path]) -> Path | None:
     """The YAML file of a name in `beside` or in the package, or None."""
     for folder in _places(beside):
-        found = folder / f"{name}.yaml"
-        if os.path.isfile(found):
-            return found
+        path = folder / f"{name}.yaml"
+        if os.path.isfile(path):
+            return path
     return None
 
 
@@ -155,13 +155,13 @@ def read(path: Path, of: Sequence[Path] = ()) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for other in groups.pop("defaults", []):
         if other != "_self_":
-            found = _look_up(other, [path.parent])
-            if found is None:
+            default = _look_up(other, [path.parent])
+            if default is None:
                 raise ConfigurationError(
                     f"{path}: its default '{other}' is neither {path.parent / f'{other}.yaml'} nor "
                     "a recipe of the package"
                 )
-            options.update(read(found, [*of, path]))
+            options.update(read(default, [*of, path]))
     for group, values in groups.items():
         if not isinstance(values, dict):
             raise ConfigurationError(f"{path}: {group} is not a group of options")
@@ -191,19 +191,19 @@ def words(options: dict[str, Any]) -> list[str]:
 
     null omits an option; a tuple holds its words unchanged.
     """
-    found: list[str] = []
+    line: list[str] = []
     for name, value in options.items():
         option = flag(name)
         if value is None or value == "???":  # ???: hydra's "give this"
             continue
         if isinstance(value, tuple):
-            found += value
+            line += value
         elif isinstance(value, bool):
-            found += [option] if value != (name in ON_BY_DEFAULT) else []
+            line += [option] if value != (name in ON_BY_DEFAULT) else []
         else:
             items = value if isinstance(value, list) else [value]
-            found += [option, ",".join(map(str, items))]
-    return found
+            line += [option, ",".join(map(str, items))]
+    return line
 
 
 def by_name(command_line: Sequence[str]) -> dict[str, Any]:
@@ -212,15 +212,15 @@ def by_name(command_line: Sequence[str]) -> dict[str, Any]:
     >>> by_name(["--bf16", "--lr=1", "-a", "transformer_ftc"])
     {'bf16': ('--bf16',), 'lr': ('--lr=1',), 'arch': ('-a', 'transformer_ftc')}
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     name = ""  # for words before the first option, which fairseq refuses
     for word in command_line:
         if re.match("--?[a-zA-Z]", word):  # not a negative number
             name = word.split("=")[0].lstrip("-").replace("-", "_")
             name = ALIASES.get(name, name)
-            found.pop(name, None)
-        found[name] = (*found.get(name, ()), word)
-    return found
+            options.pop(name, None)
+        options[name] = (*options.get(name, ()), word)
+    return options
 
 
 def merge(paths: Sequence[Path]) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class Progress(Reports, logging.Handler):
         self.before = -1
         self._keep(update=update, subset=subset, stats=stats)
         if self.master:
-            found = (f"  {name} {format_stat(stats[name])}" for name in SCORES if name in stats)
-            self.say(f"update {update:,}{self.goal}  {subset} {_loss(stats)}{''.join(found)}")
+            scores = (f"  {name} {format_stat(stats[name])}" for name in SCORES if name in stats)
+            self.say(f"update {update:,}{self.goal}  {subset} {_loss(stats)}{''.join(scores)}")
 
     def skipped(self) -> None:
         self.say(SKIPPED)

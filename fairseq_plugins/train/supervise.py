@@ -78,9 +78,9 @@ def supervise(request: TrainingRequest, argv: Sequence[str]) -> int:
 
 def environment(request: TrainingRequest) -> dict[str, str]:
     """The environment of the process that plans and trains."""
-    found = {**QUIET, **os.environ}
+    variables = {**QUIET, **os.environ}
     on_cpu = request.cpu or not has_gpu_files()  # a guess before torch can tell
-    return {**found, **of_cpu(threads_of(request))} if on_cpu else found
+    return {**variables, **of_cpu(threads_of(request))} if on_cpu else variables
 
 
 def threads_of(request: TrainingRequest, processes: int | None = None) -> int:
@@ -97,7 +97,7 @@ def of_cpu(threads: int) -> dict[str, str]:
 def has_gpu_files() -> bool:
     """Whether the system shows a GPU; does not start the driver, which is slow."""
     names = "nvidia[0-9]*", "kfd", "dxg"  # of CUDA, of ROCm, of Windows
-    return any(found for name in names for found in Path("/dev").glob(name))
+    return any(path for name in names for path in Path("/dev").glob(name))
 
 
 def end_with_the_parent() -> None:

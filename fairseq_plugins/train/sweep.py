@@ -287,8 +287,8 @@ class Sweep:
             log = each.save_dir / "command.log"
             say(f"training; its log is {log}")
             self.jobs.run([*COMMAND, "train", *words_of(each.request)], log, say, gpus)
-        found, _ = self.evaluate(plan, say, gpus)
-        names, scores = found["checkpoints"], found["scores"]
+        result, _ = self.evaluate(plan, say, gpus)
+        names, scores = result["checkpoints"], result["scores"]
         if len(names) < self.average:
             say(f"{len(names)} checkpoints were saved of the {self.average} to average")
         tested = f"the average of the last {len(names)} checkpoints"
@@ -386,8 +386,8 @@ class Sweep:
                 except ConfigurationError as error:
                     self.failures.append({"run": path.parent.name, "message": f"{error}"})
                     continue
-                found = read_json(folder / f"against-{base.name}.json")["scores"]
-                record.update(p={n: each["p"] for n, each in found.items()}, against=against)
+                differences = read_json(folder / f"against-{base.name}.json")["scores"]
+                record.update(p={n: each["p"] for n, each in differences.items()}, against=against)
                 write_json(path, record)
 
     # ---- results

@@ -185,9 +185,9 @@ def read_table(path: Path) -> Table:
         pairs = list(zip(grid, map(str, values)))
         name = ",".join(f"{option.lstrip('-')}={value}" for option, value in pairs)
         rows[name] = {"options": shlex.join(word for pair in pairs for word in pair)}
-    found = [_row(path, str(name), row, recipe) for name, row in rows.items()]
+    all_rows = [_row(path, str(name), row, recipe) for name, row in rows.items()]
     content.setdefault("title", path.stem)
-    return Table(rows=found, **content)
+    return Table(rows=all_rows, **content)
 
 
 def _row(path: Path, name: str, given: Any, recipe: Any) -> Row:

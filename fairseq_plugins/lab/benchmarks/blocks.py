@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> Report:
                 rows.append({"contender": f"{name} {label}", "problem": reason})
                 continue
             works[f"{name} {label}"] = work
-        found = harness.compare(
+        compared = harness.compare(
             list(works), list(works.values()), [None], args, device, name, lambda _: False, True
         )
-        rows += [{**row, "problem": ""} for row in found]
+        rows += [{**row, "problem": ""} for row in compared]
     columns = [
         ("kernel and blocks", harness.code("contender")),
         ("time, ratio", harness.number("time_ratio")),

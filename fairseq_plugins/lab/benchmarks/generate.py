@@ -145,8 +145,8 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[An
         task, model = _from_checkpoint(Path(own[0]), args.data)
     else:
         rest = shlex.join(own)
-        found = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
-        task, model = found.task, found.model
+        built = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
+        task, model = built.task, built.model
     model = model.to(device, harness.DTYPES[args.dtype]).eval()
     model.prepare_for_inference_(argparse.Namespace(generation=_generation_configuration(args)))
     if int8:
@@ -182,8 +182,8 @@ def load_batches(
     Raises:
         ConfigurationError: the folder lacks the subset, or the subset has too few full batches.
     """
-    found = _all_batches(task, model, args, shuffle=True)
-    full = [batch for batch in found if batch["nsentences"] == args.batch_size]
+    batches = _all_batches(task, model, args, shuffle=True)
+    full = [batch for batch in batches if batch["nsentences"] == args.batch_size]
     if len(full) < args.batches:
         raise ConfigurationError(
             f"--batches {args.batches}: {SUBSET} has {len(full)} of --batch-size {args.batch_size}"
@@ -316,8 +316,8 @@ def write_untrained(contender: str, words: str, data: Path) -> None:
     out = Path(folder)
     if any(out.glob("*.pt")):
         raise ConfigurationError(f"{out} holds checkpoints, which are kept: choose another --out")
-    found = contenders.build_on_data(words, "", data, "fp32", True)
-    task, model = found.task, found.model.eval()
+    built = contenders.build_on_data(words, "", data, "fp32", True)
+    task, model = built.task, built.model.eval()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     if kind == "ctranslate2":

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> Report:
         )
     args.out.mkdir(parents=True, exist_ok=True)
     where = machine.describe(device, args.threads)
-    found: dict[str, Row] = {}
+    measurements: dict[str, Row] = {}
     problems = dict.fromkeys(prepared.GOALS, "its turn has not come yet")
     more = ["--cpu", "--threads", str(args.threads), "--clock", args.clock]
     for number, (name, part) in enumerate(prepared.GOALS.items(), 1):
@@ -51,20 +51,20 @@ def run(args: argparse.Namespace) -> Report:
             if not part.measure({"DATA": args.data}, path, more):
                 problems[name] = "it failed; rerun to repeat it"
                 continue
-        found[name] = read_json(path)
+        measurements[name] = read_json(path)
         if args.json:  # the table so far, should this be stopped
-            harness.write_report(args.json, args, where, report(found, problems))
-    return report(found, problems)
+            harness.write_report(args.json, args, where, report(measurements, problems))
+    return report(measurements, problems)
 
 
-def report(found: dict[str, Row], problems: dict[str, str]) -> Report:
-    """The table of all goals, from the measurements that were found."""
+def report(measurements: dict[str, Row], problems: dict[str, str]) -> Report:
+    """The table of all goals, from the measurements that exist."""
     rows = []
     for goal in prepared.JUDGED:
-        measured = found.get(goal["in"])
+        measured = measurements.get(goal["in"])
         row = measured["rows"][goal["row"]] if measured else {"problem": problems[goal["in"]]}
         rows.append(judge(goal, row))
-    commits = sorted({str(each["machine"]["commit"]) for each in found.values()})
+    commits = sorted({str(each["machine"]["commit"]) for each in measurements.values()})
     columns = [
         ("what", harness.text("what")),
         ("against", harness.text("against")),

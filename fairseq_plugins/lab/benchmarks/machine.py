@@ -34,8 +34,8 @@ def describe(device: torch.device, threads: int) -> dict[str, Any]:
 
 def cpu_kind() -> str:
     """The CPU and the extensions that decide its speed; figures of one kind are comparable."""
-    found = cpu.flags()
-    return " ".join([f"{cpu.name()} with", *(each for each in FAST if each in found)])
+    flags = cpu.flags()
+    return " ".join([f"{cpu.name()} with", *(each for each in FAST if each in flags)])
 
 
 def commit() -> str:

@@ -128,8 +128,8 @@ class Run(NamedTuple):
     tests: bool = False
 
 
-def _parts(found: dict[str, dict[str, Any]]) -> dict[str, Part]:
-    return {name: Part(name, **fields) for name, fields in found.items()}
+def _parts(parts: dict[str, dict[str, Any]]) -> dict[str, Part]:
+    return {name: Part(name, **fields) for name, fields in parts.items()}
 
 
 _ALL = _read()

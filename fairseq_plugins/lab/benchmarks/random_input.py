@@ -174,8 +174,8 @@ def run_layer(args: argparse.Namespace) -> Report:
         loads = [workloads.build(words, setting) for words in args.contender]
         works = [lambda _, load=load: load.step() for load in loads]
         name = f"length {length:,}"
-        found = harness.compare(args.contender, works, [None], args, device, name, queued=True)
-        for row, load in zip(found, loads):
+        compared = harness.compare(args.contender, works, [None], args, device, name, queued=True)
+        for row, load in zip(compared, loads):
             rows.append({"length": length, **row, "parameters": load.parameters()})
     return Report(
         rows,
@@ -286,11 +286,11 @@ def run_growth(args: argparse.Namespace) -> Report:
     points = [(value, what) for value in args.values for what in whats]
     try:
         for value, what in progress_bar(points, description=args.axis, leave=False):
-            found = [row for row in kept if (row["value"], row["what"]) == (value, what)]
+            before = [row for row in kept if (row["value"], row["what"]) == (value, what)]
             smaller = [row for row in rows if row["value"] < value]
-            rows += found or point(args, device, value, what, smaller, left_out)
+            rows += before or point(args, device, value, what, smaller, left_out)
             rows.sort(key=lambda row: row["value"])
-            left_out.update({(r["contender"], what): r["problem"] for r in found if r["problem"]})
+            left_out.update({(r["contender"], what): r["problem"] for r in before if r["problem"]})
             if args.json:
                 harness.write_report(args.json, args, where, report)
     except KeyboardInterrupt:
@@ -372,9 +372,9 @@ def add_times(
     how = argparse.Namespace(rounds=rounds, warmup=int(rounds > 1), clock=args.clock)
     description = f"{setting.what}, {args.axis} {rows[0]['value']:,}"
     counted = lambda name: expected < args.budget  # noqa: E731
-    found = harness.compare(names, works, [None], how, device, description, counted)
+    compared = harness.compare(names, works, [None], how, device, description, counted)
     ratios = ("time_ratio", "time_ratio_quartiles", "flop_ratio", "ratio_to_flop_limit")
-    for row, figures, load in zip(rows, found, loads):
+    for row, figures, load in zip(rows, compared, loads):
         if names[0] != args.contender[0]:  # the baseline is not here
             figures = {name: value for name, value in figures.items() if name not in ratios}
         row.update(figures, rounds=rounds, parameters=load.parameters())
@@ -462,12 +462,12 @@ def run_figure2(args: argparse.Namespace) -> Report:
                 name = min(seconds, key=lambda title: seconds[title])
                 share = f"{value:,} ({name} takes {seconds[name] / own:.2f} of its time)"
                 lengths[own < seconds[name]].append(share)
-        for faster, found in lengths.items():
-            if found:
+        for faster, longest in lengths.items():
+            if longest:
                 notes.append(
                     f"{what}: Fastformer is {'' if faster else 'not '}the fastest "
                     f"({'agrees' if faster else 'disagrees'} with the paper) at length, with the "
-                    f"next one: {', '.join(found)}"
+                    f"next one: {', '.join(longest)}"
                 )
     return report._replace(notes=notes)
 

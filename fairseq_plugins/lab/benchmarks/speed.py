@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> Report:
     rows: list[Row] = []
     for number, name in enumerate(wanted, 1):
         print(f"[{number}/{len(wanted)}] {name}", file=sys.stderr, flush=True)
-        load, found = os.getloadavg()[0], _measure(name, args, missing)
+        load, rows_of_run = os.getloadavg()[0], _measure(name, args, missing)
         for headline in (each for each in prepared.HEADLINES if each["in"] == name):
-            figure = ratio_of(headline, found)
+            figure = ratio_of(headline, rows_of_run)
             if figure is not None:
                 figure.update(load=round(load, 1), date=time.strftime("%Y-%m-%d"), machine=where)
             rows.append(compare(headline["what"], figure, stored.get(headline["what"])))
@@ -90,12 +90,12 @@ def slug(kind: str) -> str:
     return "_".join("".join(c if c.isalnum() else " " for c in kind.lower()).split())
 
 
-def ratio_of(headline: Row, found: list[Row] | None) -> Row | None:
+def ratio_of(headline: Row, rows: list[Row] | None) -> Row | None:
     """The median of the ratios of two contenders, and their quartiles; None if one is missing."""
     places = headline["row"], headline.get("against", 0)
-    if not found or max(places) >= len(found):
+    if not rows or max(places) >= len(rows):
         return None
-    own, base = (found[place].get("seconds") for place in places)
+    own, base = (rows[place].get("seconds") for place in places)
     if not own or not base:
         return None
     spread = harness.spread(harness.ratios(own, base))
@@ -128,8 +128,8 @@ def compare(what: str, figure: Row | None, stored: Row | None) -> Row:
 def record(path: Path, rows: list[Row], everything: bool) -> None:
     """Store the figures that are not stored, or with `everything` all that were measured."""
     stored = (read_json(path) or {}).get("figures", {})
-    found = {row["what"]: row["figure"] for row in rows if row["figure"]}
-    new = {what: figure for what, figure in found.items() if everything or what not in stored}
+    measured = {row["what"]: row["figure"] for row in rows if row["figure"]}
+    new = {what: figure for what, figure in measured.items() if everything or what not in stored}
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"kind": machine.cpu_kind(), "figures": {**stored, **new}})

@@ -105,8 +105,8 @@ def run_train_step(args: argparse.Namespace) -> Report:
         works.append(work)
     names = [words for words in args.arch if words not in [row["contender"] for row in failed]]
     numbers = range(args.batches)
-    found = harness.compare(names, works, numbers, args, device, "training steps")
-    for row, figures in zip(rows, found):
+    compared = harness.compare(names, works, numbers, args, device, "training steps")
+    for row, figures in zip(rows, compared):
         row.update(figures, captures=contenders.captures(row.pop("trainer")))
     captured = any(row["captures"] is not None for row in rows)
     real, positions = map(sum, zip(*sizes[0]))
@@ -285,11 +285,11 @@ def run_gpu_part(args: argparse.Namespace) -> Report:
     )
     for name, measure in GPU_PARTS[args.measured](args, device):
         try:
-            found = measure()
+            figures = measure()
         except Exception as error:  # of torch, Triton or CUDA: any type
             reason = harness.one_line(error)
-            found = {"figure": f"failed: {reason}", "problem": reason}
-        row = {"contender": name, **found}
+            figures = {"figure": f"failed: {reason}", "problem": reason}
+        row = {"contender": name, **figures}
         rows.append(row)
         if {"seconds_a_step"} <= rows[0].keys() & row.keys():
             row["median_seconds"] = row["seconds_a_step"]
@@ -429,10 +429,10 @@ def profile(args: argparse.Namespace, device: torch.device) -> Measures:
         for _ in range(2):
             step()
         took = _median(step, device, args.updates or 8)
-        with torch.profiler.profile(activities=[kind]) as found:
+        with torch.profiler.profile(activities=[kind]) as traced:
             step()
             _wait(device)
-        kernels = _kernels(found, device)
+        kernels = _kernels(traced, device)
         busy = sum(time for _, _, time in kernels)
         count = sum(number for _, number, _ in kernels)
         return {
@@ -448,10 +448,10 @@ def profile(args: argparse.Namespace, device: torch.device) -> Measures:
         yield words, partial(measure, words)
 
 
-def _kernels(found: Any, device: torch.device) -> list[tuple[str, int, float]]:
+def _kernels(traced: Any, device: torch.device) -> list[tuple[str, int, float]]:
     """Name, number and seconds of each kernel, the slowest first; of operations on a CPU."""
     sums: dict[str, list[float]] = {}
-    for event in found.events():
+    for event in traced.events():
         on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
         if on_gpu != (device.type == "cuda") or getattr(event, "is_user_annotation", False):
             continue

@@ -33,9 +33,9 @@ def main(argv: Sequence[str]) -> int:
             "one reference for each document"
         )
     for number, texts in enumerate(zip(documents, references, summaries), 1):
-        document, reference, found = texts
+        document, reference, line = texts
         try:
-            stored = json.loads(found)
+            stored = json.loads(line)
             stored.pop("summaries", None)  # of --nbest
             summary = Summary(**stored)
         except (AttributeError, TypeError, ValueError):

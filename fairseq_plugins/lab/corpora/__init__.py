@@ -46,9 +46,9 @@ def rows(path: Path, columns: int) -> Iterator[Row]:
             continue
         place = f"{path.name}:{number}"
         try:
-            found = text_of(line).rstrip("\r").split("\t")
-            problem = "" if len(found) == columns else f"not {columns} columns: {len(found)}"
-            yield Row(place, found, problem)
+            cells = text_of(line).rstrip("\r").split("\t")
+            problem = "" if len(cells) == columns else f"not {columns} columns: {len(cells)}"
+            yield Row(place, cells, problem)
         except Unusable as error:
             yield Row(place, [], str(error))
 

@@ -178,8 +178,8 @@ def draw(uniform: Callable[[], float], dashes: int, connected: bool) -> Picture:
     for _ in range(PICTURES):
         space, paths = Space(), []
         for length in lengths:
-            found = (draw_path(uniform, length, space) for _ in range(PATHS))
-            path = next((each for each in found if each is not None), None)
+            tries = (draw_path(uniform, length, space) for _ in range(PATHS))
+            path = next((each for each in tries if each is not None), None)
             if path is None:
                 break
             paths.append(path)

@@ -33,7 +33,7 @@ class NewsRecommendationCriterion(FairseqCriterion):
             "sample_size": size,
         }
         if not model.training:
-            found = [
+            measured = [
                 of_impression(labels[shown], values[shown])
                 for labels, values, shown in zip(
                     clicked.cpu().numpy(),
@@ -41,7 +41,7 @@ class NewsRecommendationCriterion(FairseqCriterion):
                     (sample["net_input"]["candidates"] >= 0).cpu().numpy(),
                 )
             ]
-            logged.update({key(name): sum(each) for name, each in zip(METRICS, zip(*found))})
+            logged.update({key(name): sum(each) for name, each in zip(METRICS, zip(*measured))})
         return loss, size, logged
 
     @staticmethod

@@ -58,13 +58,15 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
     with Preparation(destination, settings) as preparation:
         if not preparation.finished:
             folder = preparation.folder
-            found = _read(folder, train, test, valid_every)
-            texts = {part: folder / TITLES / part for part, count in found["news"].items() if count}
+            results = _read(folder, train, test, valid_every)
+            texts = {
+                part: folder / TITLES / part for part, count in results["news"].items() if count
+            }
             (folder / "input0").mkdir()
             how = str(folder / "input0/{split}"), folder / "input0/dict.txt"
-            found["unknown"] = binarise_words(texts, *how)
-            report.write(folder, _report(found))
-            preparation.finish(found)
+            results["unknown"] = binarise_words(texts, *how)
+            report.write(folder, _report(results))
+            preparation.finish(results)
     show(destination)
 
 
@@ -72,15 +74,15 @@ def _read(folder: Path, train: Path, test: Path, valid_every: int) -> dict[str, 
     """Write titles and impressions; returns how many there are, and what was left out."""
     with written_whole(folder / LEFT_OUT) as file:
         bad = LeftOut(file)
-        found = _read_news(folder, train, test, bad)
+        results = _read_news(folder, train, test, bad)
         counts = _read_impressions(folder, train, test, valid_every, bad)
-    return {**found, "counts": counts, "left_out": bad.reasons}
+    return {**results, "counts": counts, "left_out": bad.reasons}
 
 
 def _read_news(folder: Path, train: Path, test: Path, bad: LeftOut) -> dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
     known: set[str] = set()
-    found: dict[str, Any] = {"news": {}, "words": {}}
+    counted: dict[str, Any] = {"news": {}, "words": {}}
     for part, source in (("train", train), ("test", test)):
         titles, ids = [], []
         for news in mind.read_news([source / mind.NEWS]):
@@ -92,9 +94,9 @@ def _read_news(folder: Path, train: Path, test: Path, bad: LeftOut) -> dict[str,
                 titles.append(" ".join(WORD.findall(normalise(news.title).lower())))
         write_lines(folder / TITLES / part, titles)
         write_lines(folder / TITLES / f"{part}.id", ids)
-        found["news"][part] = len(ids)
-        found["words"][part] = sum(len(title.split()) for title in titles)
-    return found
+        counted["news"][part] = len(ids)
+        counted["words"][part] = sum(len(title.split()) for title in titles)
+    return counted
 
 
 def _read_impressions(
@@ -156,21 +158,21 @@ def _usable(
                 yield split, row.columns[0], impression
 
 
-def _report(found: dict[str, Any]) -> list[str]:
+def _report(results: dict[str, Any]) -> list[str]:
     texts = {
-        part: {"unknown": unknown, "tokens": found["words"][part]}
-        for part, unknown in found["unknown"].items()
+        part: {"unknown": unknown, "tokens": results["words"][part]}
+        for part, unknown in results["unknown"].items()
     }
     lines = [["split", *COUNTED]]
-    for split, count in found["counts"].items():
+    for split, count in results["counts"].items():
         lines.append([split, *(f"{count[counted]:,}" for counted in COUNTED)])
     return [
         *table(lines),
         "",
         "Clicked before and shown are sums. Titles are in lower case, cut into words and signs.",
-        f"{found['news']['train']:,} news in train, and {found['news']['test']:,} more in test.",
+        "{train:,} news in train, and {test:,} more in test.".format(**results["news"]),
         *unknown_tokens(texts, "words"),
         "",
-        *left_out(found["left_out"], "lines"),
+        *left_out(results["left_out"], "lines"),
         NORMALISED,
     ]

@@ -54,16 +54,16 @@ class Recommendations(TestSet):
             [str(models[0])], {"data": str(self.data)}
         )
         model.to(device).eval()
-        dataset, found = task.load_dataset(self.split), []
+        dataset, ranks = task.load_dataset(self.split), []
         for start in range(0, self.total, AT_ONCE):
             numbers = range(start, min(start + AT_ONCE, self.total))
             batch = dataset.collater([dataset[number] for number in numbers])
             inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
             with torch.no_grad():
                 scores = model(**inputs["net_input"]).float().cpu().numpy()
-            found += [ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores)]
+            ranks += [ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores)]
             progress(len(numbers))
-        return found
+        return ranks
 
     def columns(self, output: list[np.ndarray]) -> dict[str, Sequence[str]]:
         """See `TestSet.columns`."""

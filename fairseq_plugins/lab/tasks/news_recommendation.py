@@ -62,10 +62,10 @@ class NewsRecommendationTask(FairseqTask):
         dictionary = Dictionary.load(str(folder / "dict.txt"))
         titles: list[Any] = []
         for part in ("train", "test"):  # first the news of training, then what test adds
-            found = data_utils.load_indexed_dataset(str(folder / part), dictionary)
-            if found is None and part == "train":
+            indexed = data_utils.load_indexed_dataset(str(folder / part), dictionary)
+            if indexed is None and part == "train":
                 raise MissingData(f"{folder / part}.idx is missing: prepare the data again")
-            titles += [] if found is None else [found[n] for n in range(len(found))]
+            titles += [] if indexed is None else [indexed[n] for n in range(len(indexed))]
         return cls(cfg, dictionary, [title[: cfg.max_positions] for title in titles])
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> Impressions:
