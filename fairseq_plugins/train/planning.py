@@ -33,6 +33,7 @@ JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
 # tasks whose steps a GPU captures
 CAPTURED_TASKS = ("translation", "translation_sampled", "summarization")
 WORKERS = 2  # that load data for captured steps
+RESTARTS = 3  # of the processes of several machines, after one was lost
 
 
 def check_data(data: Path) -> None:
@@ -222,10 +223,12 @@ def launcher(request: TrainingRequest, processes: int) -> list[str]:
         return []
     # port 0 means any free port; --standalone used a fixed one in older releases
     endpoint = request.rendezvous or "localhost:0"
-    return [
+    words = [
         "--nnodes", str(request.nodes), "--nproc_per_node", str(processes), "--rdzv_backend",
         "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", request.name,
     ]  # fmt: skip
+    # where a machine is lost, the others start their processes anew, once it has joined again
+    return [*words, "--max_restarts", str(RESTARTS)] if request.nodes > 1 else words
 
 
 def bleu_options(data: Path, words: Sequence[str]) -> list[str]:

@@ -1,10 +1,12 @@
 """Trainings by recipe: locking, resuming and failures."""
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 
 from fairseq_plugins import files
@@ -339,14 +342,49 @@ def test_a_killed_process_is_named(toy_data, tmp_path, by_loss):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
 
-    def children(parent):
-        return list(map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()))
-
-    (training,) = children(process.pid)
-    ranks = children(training)
+    _, _, *ranks = family(process.pid)  # the command, the training, and its processes
     assert len(ranks) == 2
     os.kill(ranks[1], signal.SIGKILL)
     output, _ = process.communicate(timeout=1200)
     killed = "process 1 was killed by SIGKILL, probably for lack of memory; its log is"
     assert process.returncode == 1 and killed in output.splitlines()[-1], output
     assert "Traceback" not in output and not Path(f"/proc/{ranks[0]}").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("update", [3, 15, 25])
+def test_a_machine_that_is_lost_and_joins_again_changes_no_parameter(
+    toy_data, tmp_path, by_loss, update
+):
+    """Two "machines" of one process each; the second one dies, and is started again."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        endpoint = f"localhost:{free.getsockname()[1]}"
+    words = [*by_loss, "--", *TINY, "--max-tokens", 400, "--max-update", 30, "--warmup-updates", 2]
+    words += ["--save-interval-updates", 10, "--validate-interval-updates", 1000]
+    several = ["--nodes", 2, "--rendezvous", endpoint, *words]
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    first, second = (start(toy_data.bin, run, *several) for _ in range(2))
+    while f"num_updates={update}," not in "".join(log.read_text() for log in run.glob("*.log")):
+        assert first.poll() is None and second.poll() is None
+        time.sleep(0.05)
+    for process in reversed(family(second.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    again = start(toy_data.bin, run, *several)
+    for process in (first, again):
+        output, _ = process.communicate(timeout=1200)
+        assert process.returncode == 0, output
+    assert start(toy_data.bin, whole, "--processes", 2, *words).wait(1200) == 0
+    expected, found = (
+        torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
+        for folder in (whole, run)
+    )
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def family(process):
+    """The ids of a process and of all that it started, directly or not."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [process, *(each for child in map(int, children) for each in family(child))]
