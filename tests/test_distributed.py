@@ -122,7 +122,7 @@ def test_srun_equals_one_process(words, one_process, tmp_path, run_train):
 
 @pytest.mark.parametrize("words", ["transformer"], indirect=True)
 @pytest.mark.parametrize("able", ["0 and 1", "0"])
-def test_processes_that_replay_recorded_steps_equal_one_without(
+def test_processes_that_replay_captured_steps_equal_one_without(
     words, one_process, tmp_path, run_train, monkeypatch, able
 ):
     """Either all of them replay, or none: they exchange gradients in different ways."""
