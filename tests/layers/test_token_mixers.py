@@ -114,14 +114,6 @@ def test_performer_features_are_orthogonal_and_gaussian():
     assert drawn.norm(dim=1).std() > 0.5
 
 
-def test_performer_reads_its_features_from_a_checkpoint():
-    mixer = make("performer", {"features": 12})
-    other = Performer(MixerSpec(DIM, DIM, HEADS), PerformerOptions(features=12))
-    assert not torch.allclose(other.directions, mixer.directions.float())
-    other.load_state_dict(mixer.state_dict())
-    assert torch.equal(other.directions, mixer.directions.float())
-
-
 def test_bigbird_draws_other_blocks_for_each_head_and_block():
     mixer = BigBird(MixerSpec(16, 16, 4), BigBirdOptions(block=1, window_blocks=1))
     picks = mixer._random_blocks(torch.tensor([1000]), 1000)[0]  # h x blocks x 2
