@@ -357,9 +357,13 @@ def attend_additively(
         return WeightedSums.apply(x, directions, padding_mask, scaling, keep)
 
 
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
 def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
     """Whether `attend_by_kernel` can be called with these arguments and this dropout."""
-    if is_traced() or x.numel() == 0:
+    if not is_on_gpu(x) or is_traced() or x.numel() == 0:
         return False
     heads = directions.size(-2)
     return kernels.has_room_for_heads(x, heads) and kernels.usable(

@@ -39,9 +39,13 @@ def add_and_normalise(
     return summed, norm(summed)
 
 
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
 def has_kernel(x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: nn.Module) -> bool:
     """Arguments of `add_and_normalise`, and whether it uses the kernel."""
-    if is_traced() or x.numel() == 0:
+    if not is_on_gpu(x) or is_traced() or x.numel() == 0:
         return False
     dim = x.size(-1)
     fits = x.dtype == residual.dtype and x.shape == residual.shape and dim <= kernels.MAX_FEATURES

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers import kernels, residual
+from fairseq_plugins.layers import fastformer, kernels, residual
 from fairseq_plugins.layers.additive_attention import WeightedSums
 from fairseq_plugins.layers.chunked_products import ChunkedProducts
-from fairseq_plugins.layers.fastformer import FastformerOptions, attend_by_kernel, has_kernel
+from fairseq_plugins.layers.fastformer import FastformerOptions
 from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.layers.packed import Layout
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
@@ -335,7 +335,7 @@ def build_products(x):
 
 def build_additive_attention(x):
     directions = torch.ones(4, x.size(1)).to(x)
-    return lambda x: attend_by_kernel(x.unsqueeze(1), directions, None, 0.1, 0.5)[0]
+    return lambda x: fastformer.attend_by_kernel(x.unsqueeze(1), directions, None, 0.1, 0.5)[0]
 
 
 @needs_triton
@@ -490,7 +490,7 @@ def test_without_room_additive_attention_needs_no_kernel(monkeypatch, dim, heads
     for memory, room in ((kernels.SHARED_MEMORY, small), (227 * 1024, large)):
         monkeypatch.setattr(kernels, "shared_memory_of", lambda x, memory=memory: memory)
         asked.clear()
-        assert not has_kernel(x, directions, False)
+        assert not fastformer.has_kernel(x, directions, False)
         assert bool(asked) == room
 
 
@@ -529,12 +529,13 @@ def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
     x = normal(7, 3, 16, dtype=torch.float16)
     padding = torch.zeros(3, 7, dtype=torch.bool, device=DEVICE)
     padding[1, 5:] = True
+    monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: True)
     out = mixer(x, x, padding, padding)
     assert set(asked) == set(mixer.kernels()) == {("additive_attention", 16, 2, int(dropout > 0))}
     assert len(taken) == 2 * usable
     assert torch.isfinite(out).all()
     if not dropout:
-        monkeypatch.setattr(kernels, "usable", lambda *given: False)
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: False)
         torch.testing.assert_close(out, mixer(x, x, padding, padding), atol=2e-3, rtol=2e-2)
 
 
@@ -551,9 +552,10 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
     ]
     leaves = [x, memory, *mixer.parameters()]
     taken = count_calls(monkeypatch, module("additive_attention"), "KernelSums")
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
     found = []
     for on_gpu in (False, True):
-        monkeypatch.setattr(kernels, "usable", lambda *given, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         out = mixer.forward_packed(x, layouts[0], memory, layouts[1])
         assert len(taken) == 2 * on_gpu
         found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
@@ -570,6 +572,7 @@ def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training):
     x, before = normal(9, 2, 24, dtype=torch.float16), normal(9, 2, 24, dtype=torch.float16, seed=1)
     asked, taken = [], count_calls(monkeypatch, module("residual"), "KernelResidual")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
+    monkeypatch.setattr(residual, "is_on_gpu", lambda x: True)
     own = module("draws").new_seeds(x, 3)[1:2]
     summed, out = residual.add_and_normalise(x, before, dropout, norm, own)
     drops = p > 0 and training
@@ -589,7 +592,8 @@ def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training):
 
 @pytest.mark.parametrize("kind", ["cpu", "no bias", "other norm", "other dtype", "pooled"])
 def test_the_end_of_a_sublayer_is_plain_elsewhere(monkeypatch, kind):
-    monkeypatch.setattr(kernels, "usable", lambda *given: kind != "cpu")
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    monkeypatch.setattr(residual, "is_on_gpu", lambda x: kind != "cpu")
     dropout, x = FairseqDropout(0.0, "any"), torch.randn(3, 8)
     before = x.double() if kind == "other dtype" else x
     norm = torch.nn.LayerNorm(8).to(before)
