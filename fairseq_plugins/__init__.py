@@ -43,10 +43,11 @@ def fairseq_is_installed() -> bool:
 
 
 def register(needed_by: str = "this") -> None:
-    """Register everything with fairseq. A second call does nothing.
+    """Register everything with fairseq, also parts of installed packages. It may be called again.
 
     Raises:
-        ConfigurationError: fairseq is not installed.
+        ConfigurationError: fairseq is not installed, or a part of an installed package cannot be
+            imported.
     """
     if not fairseq_is_installed():
         raise ConfigurationError(
@@ -59,6 +60,7 @@ def register(needed_by: str = "this") -> None:
             importlib.import_module(f"fairseq_plugins.{part}")
         for part in PATCHES:
             importlib.import_module(f"fairseq_plugins.{part}").install()
+    importlib.import_module("fairseq_plugins.options.user_dirs").import_installed_parts()
     if PROGRAM == __name__:
         gc.freeze()  # imported objects stay: no collection needs to scan them
 

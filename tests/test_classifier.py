@@ -171,7 +171,7 @@ def test_an_evaluation_can_be_stopped(data, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(Classifier, "classify_pieces", stopped)
     monkeypatch.setattr("fairseq_plugins.evaluate.classification.AT_ONCE", 5)
     with pytest.raises(KeyboardInterrupt):
-        request = EvaluationRequest(data, trained, "valid", cpu=True)
+        request = EvaluationRequest(data, trained, split="valid", cpu=True)
         evaluation.evaluate(request, print, check_stop=check_stop)
     assert len(steps) == 1 < SIZES["valid"] / 5 and not list(trained.rglob("valid*/hyp*"))
 

@@ -14,36 +14,34 @@ The optimizer's state is dropped, as it does not fit the average.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
-from fairseq_plugins.options.arguments import add_number, add_path, parser_of
-from fairseq_plugins.options.user_dirs import add_user_dir
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import REQUIRED, option
+from fairseq_plugins.options.groups import Averaging, UserDirs
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("average", __doc__)
-    add_path(
-        parser, "--inputs", "PATH", "checkpoints, or one folder of checkpoints with --last or "
-        "--best", nargs="+", required=True,
+@dataclass
+class Average(UserDirs, Averaging):
+    """The options of the command."""
+
+    inputs: Sequence[Path] = option(
+        REQUIRED, "the checkpoints, or one folder of checkpoints with --last or --best",
+        metavar="PATH",
     )  # fmt: skip
-    add_path(parser, "--output", "FILE", "where to write the average", required=True)
-    how_many = parser.add_mutually_exclusive_group()
-    add_number(how_many, "--last", "average the newest K checkpoints of the folder", metavar="K")
-    add_number(how_many, "--best", "average the best K checkpoints of the folder", metavar="K")
-    parser.add_argument(
-        "--by", choices=["epoch", "update"],
-        help="what --last counts (default: epochs where training kept their checkpoints)",
-    )  # fmt: skip
-    add_user_dir(parser)
-    args = parser.parse_args(argv)
-    if args.by is not None and args.last is None:
-        raise ConfigurationError(f"--by {args.by} only affects --last: add --last K")
+    output: Path = option(REQUIRED, "the file to write", metavar="FILE")
+
+
+@command
+def main(args: Average) -> int:
     needs_fairseq("average", args.user_dir)
     from fairseq_plugins.evaluate import averages
 
-    paths = averages.choose(args.inputs, args.last, args.best, args.by)
+    paths = averages.choose(list(args.inputs), args.last, args.best, args.by)
     output = output_file("--output", args.output)
     if output in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")

@@ -8,51 +8,50 @@ outputs for 20 texts are compared with torch's; a difference is an error. --comp
 split. --format ctranslate2 writes a folder for CTranslate2; it supports ordinary Transformers only.
 """
 
-import argparse
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
-from fairseq_plugins.options.user_dirs import add_user_dir
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import REQUIRED, argument, option
+from fairseq_plugins.options.groups import UserDirs
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("export", __doc__)
-    parser.add_argument("run", type=Path, help="a checkpoint, or a folder of them")
-    add_path(parser, "--out", "DIR", "a new folder", required=True)
-    add_path(
-        parser, "--data", "DIR", "the prepared folder (default: the one the model was trained on)"
+@dataclass
+class Export(UserDirs, Command):
+    """The options of the command."""
+
+    run: Path = argument("a checkpoint, or a folder of them", "RUN")
+    out: Path = option(REQUIRED, "the new folder", metavar="DIR")
+    data: Path | None = option(
+        None, "the prepared folder (default: the one that the model was trained on)", metavar="DIR"
     )
-    add_flag(parser, "--int8", "8-bit matrices: faster, and a quarter of the size")
-    parser.add_argument(
-        "--format", choices=("onnx", "ctranslate2"), default="onnx", help="default: %(default)s"
+    int8: bool = option(
+        False, "store 8-bit matrices, which are faster and take a quarter of the space"
     )
-    parser.add_argument(
-        "--compare",
-        choices=("valid", "test"),
-        help="compare outputs with torch's on this whole split instead of 20 texts; the command "
-        "evaluate scores exports",
+    format: str = option("onnx", "the format to write", choices=("onnx", "ctranslate2"))
+    compare: str | None = option(
+        None, "compare the outputs with torch's on this whole split instead of 20 texts; the "
+        "command evaluate scores exports", choices=("valid", "test"),
+    )  # fmt: skip
+    licence: str | None = option(
+        None, "the licence of the model, for config.json (default: none)", metavar="TEXT"
     )
-    parser.add_argument(
-        "--licence", metavar="TEXT", help="licence of the model, for config.json (default: none)"
-    )
-    add_user_dir(parser)
-    args = parser.parse_args(argv)
-    if args.format == "ctranslate2":
-        for option in ("compare", "licence"):
-            if getattr(args, option):
-                raise ConfigurationError(f"--{option} needs --format onnx, not ctranslate2")
-    return args
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("compare", "licence") if self.format == "ctranslate2" else ():
+            if getattr(self, name):
+                raise ConfigurationError(f"--{name} needs --format onnx, not ctranslate2")
 
 
+@command
 @only_warnings_of_fairseq()
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+def main(args: Export) -> int:
     needs_fairseq("export", args.user_dir)
     from fairseq_plugins import export
 

@@ -13,21 +13,27 @@ The second training starts from the parameters only, with a new optimizer and le
 either command to resume it.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.bidirectional import join_directions
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-bidirectional", __doc__)
-    parser.add_argument(
-        "pair", type=Path, help="folder prepared with one dictionary for both languages"
+@dataclass
+class PrepareBidirectional(Command):
+    """The options of the command."""
+
+    pair: Path = argument(
+        "a folder that was prepared with one dictionary for both languages", "PAIR"
     )
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    args = parser.parse_args(argv)
+    destination: Path = argument("the folder to write", "DIR")
+
+
+@command
+def main(args: PrepareBidirectional) -> int:
     needs_fairseq("prepare-bidirectional")
     pairs = join_directions(args.pair, args.destination)
     counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())

@@ -15,8 +15,8 @@ Texts that cannot be used are skipped; left_out.txt in DIR says why.
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
@@ -26,33 +26,36 @@ from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import SPLITS, Corpus, Inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument, option
 
 VALID_EVERY = 10
+TEXTS = "lines of a label, a tab and a text; or a table, or JSON lines"
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("prepare-classification", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    for split in SPLITS:
-        add_path(parser, "--" + split, "FILE", "label<TAB>text, a table or JSON lines")
-    parser.add_argument(
-        "--fields",
-        nargs=2,
-        metavar=("LABEL", "TEXT"),
-        help="names of the two columns of tables, or fields of JSON (default: label text)",
-    )
-    add_path(parser, "--imdb", "PATH", "aclImdb_v1.tar.gz, or aclImdb")
-    add_number(
-        parser, "--valid-every", "with --imdb: every Nth training text goes to valid "
-        f"(default: {VALID_EVERY})", least=2,
+@dataclass
+class PrepareClassification(classification.Units, Command):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    train: Path | None = option(None, TEXTS, metavar="FILE")
+    valid: Path | None = option(None, TEXTS, metavar="FILE")
+    test: Path | None = option(None, TEXTS, metavar="FILE")
+    fields: Sequence[str] | None = option(
+        None, "the names of the two columns of tables, or fields of JSON (default: label text)",
+        nargs=2, metavar=("LABEL", "TEXT"),
     )  # fmt: skip
-    classification.add_options(parser)
-    return parser.parse_args(argv)
+    imdb: Path | None = option(
+        None, "the archive aclImdb_v1.tar.gz, or the folder aclImdb", metavar="PATH"
+    )
+    valid_every: int | None = option(
+        None, "with --imdb: every Nth training text goes to the validation set (default: "
+        f"{VALID_EVERY})", least=2,
+    )  # fmt: skip
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: PrepareClassification) -> int:
     needs_fairseq("prepare-classification")
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     if bool(files) == (args.imdb is not None) or (files and not {"train", "valid"} <= set(files)):
@@ -66,14 +69,14 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigurationError(f"--fields {' '.join(args.fields)} is for files: remove it")
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     settings = classification.classification_settings(args, classification.units_of(args))
-    if files:
+    if args.imdb is None:
         inputs = Inputs.of(args, (), classification.FIELDS, "tsv")
         settings.update(inputs.settings)
     else:
         settings.update(valid_every=valid_every, inputs=imdb_identity(args.imdb))
 
     def corpus(folder: Path) -> Corpus:
-        if files:
+        if args.imdb is None:
             return inputs.corpus(classification.parse_labelled)
         return Corpus(imdb_items(args.imdb, valid_every), parse_review)
 

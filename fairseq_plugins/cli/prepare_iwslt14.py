@@ -8,8 +8,7 @@ with the papers.
 Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts all else anew.
 """
 
-import argparse
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,28 +18,35 @@ from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import parse_counts, prepare_folder
 from fairseq_plugins.data.report import show
-from fairseq_plugins.data.translation import Pairs, add_subword_options, subword_settings
-from fairseq_plugins.options.arguments import add_path, parser_of
+from fairseq_plugins.data.translation import Pairs, SubwordsOfPairs, subword_settings
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.text.processing import NFC
+from fairseq_plugins.text.subwords import KINDS
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("prepare-iwslt14", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    add_path(parser, "--archive", "FILE", "read this copy of de-en.tgz instead of downloading")
-    parser.add_argument(
-        "--expect-pairs",
-        default=iwslt14.PAIRS,
-        metavar="TRAIN,VALID,TEST",
-        help="expected numbers of pairs, or 'any': other numbers than the default (%(default)s) "
-        "allow another archive",
+@dataclass
+class PrepareIwslt14(SubwordsOfPairs, Command):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    archive: Path | None = option(
+        None, "read this copy of de-en.tgz instead of downloading it", metavar="FILE"
     )
-    add_subword_options(parser, default="bpe")
-    return parser.parse_args(argv)
+    expect_pairs: str = option(
+        iwslt14.PAIRS, "the expected numbers of pairs, or 'any'; other numbers than the default "
+        f"({iwslt14.PAIRS}) allow another archive", metavar="TRAIN,VALID,TEST",
+    )  # fmt: skip
+    subword: str = option(
+        "bpe", "byte-pair encoding by subword-nmt, or SentencePiece", choices=sorted(KINDS)
+    )
+    joined_dictionary: bool | None = option(
+        None, "one dictionary for both sides, which --share-all-embeddings needs (default: two)"
+    )
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: PrepareIwslt14) -> int:
     needs_fairseq("prepare-iwslt14")
     expected = parse_counts("--expect-pairs", args.expect_pairs)
     original = args.expect_pairs == iwslt14.PAIRS

@@ -12,7 +12,7 @@ list of sentences (as in PubMed and arXiv). Sentences of a summary are separated
 
 Documents without summaries can pretrain a model. --pretrain lead uses their first sentences as the
 summary of the rest; --pretrain gap uses the sentences closest to the rest. Only text/train.source
-is read, or the first field of JSON lines. --like reuses the pieces, dictionaries and case of
+is read, or the first field of JSON lines. --like reuses the subwords, dictionaries and case of
 another prepared folder, so that a model trained on one folder can be fine-tuned on the other:
 
     python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
@@ -21,67 +21,60 @@ another prepared folder, so that a model trained on one folder can be fine-tuned
 
 Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpoint_best.pt.
 
-Use --lowercase for headlines: without it, a word in capitals has other pieces than in the document,
-and cannot be copied.
+Use --lowercase for headlines: without it, a word in capitals has other subwords than in the
+document, and cannot be copied.
 
 Documents that cannot be used are skipped; left_out.txt in DIR says why.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import summarization
-from fairseq_plugins.data.like import given_options, settings_like
+from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
-from fairseq_plugins.data.readers import SPLITS, Inputs
+from fairseq_plugins.data.readers import Inputs
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import REQUIRED, argument, option
 
 FIELDS = ["article", "highlights"]
 SENTENCES = 3  # of a summary for pre-training
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("prepare-summarization", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    for split in SPLITS:
-        parser.add_argument(
-            "--" + split, type=Path, required=split != "test", metavar="PREFIX|FILE"
-        )
-    parser.add_argument(
-        "--fields",
-        nargs=2,
-        metavar=("DOCUMENT", "SUMMARY"),
-        help=f"names of the two columns of tables, or fields of JSON (default: {' '.join(FIELDS)})",
-    )
-    parser.add_argument(
-        "--pretrain",
-        choices=KINDS,
-        help="build summaries for documents without summaries, for pre-training",
-    )
-    add_number(
-        parser, "--pretrain-sentences", "sentences of such a summary; shorter documents are "
-        "skipped", SENTENCES, most=1000,
+@dataclass
+class PrepareSummarization(summarization.SubwordsOfDocuments, Command):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    train: str = option(REQUIRED, "the training text", metavar="PREFIX|FILE")
+    valid: str = option(REQUIRED, "the validation text", metavar="PREFIX|FILE")
+    test: str | None = option(None, "the test text", metavar="PREFIX|FILE")
+    fields: Sequence[str] | None = option(
+        None, "the names of the two columns of tables, or fields of JSON (default: "
+        f"{' '.join(FIELDS)})", nargs=2, metavar=("DOCUMENT", "SUMMARY"),
     )  # fmt: skip
-    add_path(
-        parser, "--like", "DIR", "reuse the pieces, dictionaries and case of this prepared folder"
+    pretrain: str | None = option(
+        None, "build summaries for documents without summaries, for pre-training", choices=KINDS
     )
-    summarization.add_options(parser)
-    args = parser.parse_args(argv)
-    given = given_options(parser, argv, args)
-    args.like_settings = settings_like(
-        args.like, summarization.SIDES, summarization.SHARED_BY_LIKE, given
+    pretrain_sentences: int = option(
+        SENTENCES, "the number of sentences of such a summary; shorter documents are skipped",
+        least=1, most=1000,
+    )  # fmt: skip
+    like: Path | None = option(
+        None, "reuse the subwords, dictionaries and case of this prepared folder", metavar="DIR"
     )
-    return args
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: PrepareSummarization) -> int:
+    given = {name: getattr(args, name) for name in args.given}
+    like = settings_like(args.like, summarization.SIDES, summarization.SHARED_BY_LIKE, given)
     needs_fairseq("prepare-summarization")
     if not args.pretrain and args.pretrain_sentences != SENTENCES:
         raise ConfigurationError(
@@ -89,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         )
     sides = summarization.SIDES[:1] if args.pretrain else summarization.SIDES
     inputs = Inputs.of(args, sides, FIELDS, "json")
-    settings = {**summarization.summarization_settings(args), **args.like_settings}
+    settings = {**summarization.summarization_settings(args), **like}
     pretraining = None
     if args.pretrain:
         pretraining = Pretraining(args.pretrain, args.pretrain_sentences)

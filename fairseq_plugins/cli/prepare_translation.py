@@ -13,105 +13,94 @@ left_out.txt in DIR names the training pairs that were filtered out. Until all i
 DIR.part, and a rerun starts anew.
 """
 
-import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data import translation
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.like import given_options, settings_like
+from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_flag, add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import NFC, TOKENIZERS
 
 
-def language(text: str) -> str:
-    """An argparse type: a language, which names of files end with."""
-    if not re.fullmatch(r"[^\s./-]+", text):
-        raise argparse.ArgumentTypeError(
-            f"'{text}': files are named after it; give a word without dots, slashes, hyphens and "
-            "spaces, such as de or zh_CN"
-        )
-    return text
+@dataclass
+class PrepareTranslation(translation.SubwordsOfPairs, Command):
+    """The options of the command."""
 
-
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    limits = Limits()
-    parser = parser_of("prepare-translation", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    for side, code in (("source", "de"), ("target", "en")):
-        parser.add_argument(
-            f"--{side}-lang", type=language, required=True, metavar="LANG",
-            help=f"{side} language, such as {code}",
-        )  # fmt: skip
-    parser.add_argument(
-        "--train",
-        required=True,
-        nargs="+",
-        metavar="PREFIX|FILE",
-        help="training text; several are joined in order",
+    destination: Path = argument("the folder to write", "DIR")
+    source_lang: str = option(REQUIRED, "the source language, such as de", metavar="LANG")
+    target_lang: str = option(REQUIRED, "the target language, such as en", metavar="LANG")
+    train: Sequence[str] = option(
+        REQUIRED, "the training text; several are joined in order", metavar="PREFIX|FILE"
     )
-    held_out = parser.add_mutually_exclusive_group(required=True)
-    held_out.add_argument("--valid", metavar="PREFIX|FILE", help="validation text")
-    add_number(
-        held_out, "--valid-every", "take every Nth pair of train as validation text instead",
-        least=2,
+    valid: str | None = option(
+        None, "the validation text", metavar="PREFIX|FILE", group="validation"
+    )
+    valid_every: int | None = option(
+        None, "take every Nth pair of the training text as validation text instead", least=2,
+        group="validation",
     )  # fmt: skip
-    parser.add_argument("--test", metavar="PREFIX|FILE", help="test text (optional)")
-    parser.add_argument(
-        "--fields",
-        nargs=2,
-        metavar=("SOURCE", "TARGET"),
-        help="names of the two columns of tables, or fields of JSON (default: the languages)",
-    )
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        help="default: moses with --subword bpe; none with --subword sentencepiece, which then "
-        "keeps every character of the text",
-    )
-    add_flag(parser, "--lowercase", "lower-case everything")
-    add_flag(
-        parser, "--protect", "let translations keep tags, URLs, {names}, %%s, numbers with units "
-        "and emoji as they are: where both sides of a pair have the same, a symbol stands for it",
+    test: str | None = option(None, "the test text", metavar="PREFIX|FILE")
+    fields: Sequence[str] | None = option(
+        None, "the names of the two columns of tables, or fields of JSON (default: the languages)",
+        nargs=2, metavar=("SOURCE", "TARGET"),
     )  # fmt: skip
-    add_number(
-        parser, "--max-words", "skip training pairs with more words on a side; without spaces two "
+    tokenizer: str | None = option(
+        None, "the tokeniser (default: moses with --subword bpe; none with --subword "
+        "sentencepiece, which then keeps every character of the text)", choices=TOKENIZERS,
+    )  # fmt: skip
+    lowercase: bool = option(False, "convert everything to lower case")
+    protect: bool = option(
+        False, "let translations keep tags, URLs, {names}, %s, numbers with units and emoji as "
+        "they are: where both sides of a pair have the same, a symbol stands for it",
+    )  # fmt: skip
+    max_words: int = option(
+        Limits().max_words, "skip training pairs with more words on a side; without spaces two "
         "Chinese or Japanese characters count as one, and four letters of Thai, Lao, Khmer, "
-        "Burmese and Tibetan", limits.max_words,
+        "Burmese and Tibetan", least=1,
     )  # fmt: skip
-    add_number(
-        parser, "--max-ratio", "skip training pairs with one side more than R times as long",
-        limits.max_ratio, 1, float, metavar="R",
+    max_ratio: float = option(
+        Limits().max_ratio, "skip training pairs with one side more than R times as long", least=1,
+        metavar="R",
     )  # fmt: skip
-    add_path(
-        parser, "--like", "DIR", "reuse the subwords, dictionaries and tokeniser of this prepared "
-        "folder, so that a model trained on it can be fine-tuned on the new text "
-        "(--finetune-from-model)",
+    like: Path | None = option(
+        None, "reuse the subwords, dictionaries and tokeniser of this prepared folder, so that a "
+        "model trained on it can be fine-tuned on the new text (--finetune-from-model)",
+        metavar="DIR",
     )  # fmt: skip
-    translation.add_subword_options(parser)
-    args = parser.parse_args(argv)
-    if args.source_lang == args.target_lang:
-        raise ConfigurationError(f"--source-lang and --target-lang are both {args.source_lang}")
-    if args.subword is None:
-        args.subword = "bpe" if args.tokenizer else "sentencepiece"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for side in "source", "target":
+            name = getattr(self, f"{side}_lang")
+            if not re.fullmatch(r"[^\s./-]+", name):
+                raise ConfigurationError(
+                    f"--{side}-lang '{name}': files are named after it; give a word without dots, "
+                    "slashes, hyphens and spaces, such as de or zh_CN"
+                )
+        if self.source_lang == self.target_lang:
+            raise ConfigurationError(f"--source-lang and --target-lang are both {self.source_lang}")
+        if self.valid is None and self.valid_every is None:
+            raise ConfigurationError("give --valid, or --valid-every N")
+
+
+@command
+def main(args: PrepareTranslation) -> int:
     languages = [args.source_lang, args.target_lang]
-    given = given_options(parser, argv, args)
-    args.like_settings = settings_like(args.like, languages, translation.SHARED_BY_LIKE, given)
-    return args
-
-
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+    given = {name: getattr(args, name) for name in args.given}
+    like = settings_like(args.like, languages, translation.SHARED_BY_LIKE, given)
+    args.subword = args.subword or ("bpe" if args.tokenizer else "sentencepiece")
     needs_fairseq("prepare-translation")
-    languages = [args.source_lang, args.target_lang]
     inputs = Inputs.of(args, languages, languages)
     if args.joined_dictionary is None:
         args.joined_dictionary = translation.fits_one_dictionary(args.destination, inputs)
@@ -126,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         "normalization": NFC,
         **inputs.settings,
         **({"protect": True} if args.protect else {}),
-        **args.like_settings,
+        **like,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
     if codes and settings["tokenizer"] == "moses" and args.like is None:

@@ -7,18 +7,18 @@
 
 {table}
 DATA is the folder that a prepare-* command made. Options come from the recipe, the table, the row,
-and last those after --. Rerun to resume: finished runs are kept, and --minutes ends a call. --out
+and finally from after --. Rerun to resume: finished runs are kept, and --minutes ends a call. --out
 gets table.md, results.json, a plot, and in `runs` the folder of each row and seed. The table has
 the mean and deviation of each score, p of the difference to the first row with the same seed
 (paired bootstrap), parameters, operations and the time of an update. --slurm submits a job for each
 row with sbatch, which gets these words; when they have ended, make the table with --report-only.
 """
 
-import argparse
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,56 +26,80 @@ from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.options import recipes
-from fairseq_plugins.options.arguments import (
-    add_count,
-    add_flag,
-    add_number,
-    add_path,
-    at_least,
-    parser_of,
-    split,
-)
-from fairseq_plugins.options.user_dirs import add_user_dir
+from fairseq_plugins.options.arguments import Command, command, words_of
+from fairseq_plugins.options.fields import MOST, argument, option
+from fairseq_plugins.options.groups import Device
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
-from fairseq_plugins.train import precision
+from fairseq_plugins.train import precision, sweep_table
+from fairseq_plugins.train.sweep_table import read_table
+
+EXAMPLE = (sweep_table.__doc__ or "").split("\n", 2)[2]
+__doc__ = (__doc__ or "").replace("{table}", f"TABLE.yaml, for example:\n\n{EXAMPLE}")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+@dataclass
+class SweepOptions(Device, Command):
     """The options of a sweep, which `reproduce` has, too."""
-    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="default: all")
-    parser.add_argument(
-        "--seeds", nargs="+", type=at_least(0), default=[], metavar="N",
-        help="default: those of the table",
+
+    words: Sequence[str] = option((), "more options for fairseq-train", rest=True)
+    rows: Sequence[str] = option((), "the rows to train (default: all)", metavar="ROW")
+    seeds: Sequence[int] = option((), "the seeds (default: those of the table)", least=0)
+    settings: Sequence[str] = option(
+        (), "settings that replace the recipes', as for train; repeatable", metavar="FILE",
+        repeatable=True,
     )  # fmt: skip
-    parser.add_argument(
-        "--settings", action="append", default=[], metavar="FILE",
-        help="settings that replace the recipes', as for train; repeatable",
+    average: int | None = option(
+        None, "test the average of the last K checkpoints, or with 0 the best one (default: the "
+        "table's)", least=0, metavar="K",
     )  # fmt: skip
-    average = "test the average of the last K checkpoints; 0: the best (default: the table's)"
-    add_number(parser, "--average", average, least=0, metavar="K")
-    parser.add_argument(
-        "--generate", default="", type=shlex.split, metavar="WORDS",
-        help='more options for fairseq-generate, in one word: "--lenpen 0.6"',
+    generate: str = option(
+        "", 'more options for fairseq-generate in one argument, such as "--lenpen 0.6"',
+        metavar="OPTIONS",
     )  # fmt: skip
-    add_number(parser, "--max-update", "end each run there")
-    add_number(
-        parser, "--minutes", "stop everything after this time, plus half a minute to save; rerun "
-        "to resume", least=0.01, kind=float, metavar="M",
+    max_update: int | None = option(None, "end each run after this update", least=1)
+    minutes: float | None = option(
+        None, "stop everything after M minutes, plus half a minute to save; rerun to resume",
+        least=0.01, metavar="M",
     )  # fmt: skip
-    add_count(
-        parser, "--parallel", "runs side by side: on several GPUs each has its own, as far as they "
-        "go", 1,
+    parallel: int = option(
+        1, "the number of runs side by side: on several GPUs each has its own, as far as they go",
+        least=1, most=MOST,
     )  # fmt: skip
-    add_count(parser, "--processes", "processes that share each training", 1)
-    threads = "processor threads of each process (default: OMP_NUM_THREADS, or the cores shared)"
-    add_count(parser, "--threads", threads)
-    parser.add_argument("--precision", choices=precision.PRECISIONS, help=precision.HELP)
-    add_user_dir(parser)
-    add_flag(parser, "--cpu", "do not use a GPU")
-    add_flag(parser, "--report-only", "only make table and plot again, from results.json")
+    processes: int = option(
+        1, "the number of processes that share each training", least=1, most=MOST
+    )
+    threads: int | None = option(
+        None, "the number of processor threads of each process (default: OMP_NUM_THREADS, or the "
+        "runs share the cores)", least=1, most=MOST,
+    )  # fmt: skip
+    precision: str | None = option(None, precision.HELP, choices=precision.PRECISIONS)
+    report_only: bool = option(False, "only make table and plot again, from results.json")
 
 
-def request_of(args: argparse.Namespace, table: Any, **more: Any) -> Any:
+@dataclass
+class SweepCommand(SweepOptions):
+    """The options of the command."""
+
+    table: Path = argument("the table, a YAML file", "TABLE")
+    data: Path = argument("the prepared folder", "DATA")
+    out: Path | None = option(
+        None, "the folder to work in (default: runs/sweep_TABLE)", metavar="DIR"
+    )
+    slurm: str | None = option(
+        None, 'submit a job for each row, with these options of sbatch: "--gpus 1"',
+        metavar="OPTIONS",
+    )  # fmt: skip
+
+
+def arguments_in(option: str, text: str) -> list[str]:
+    """The arguments in the value of an option, which a shell would read so."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} '{text}': {error}") from None
+
+
+def request_of(args: SweepOptions, table: Any, **more: Any) -> Any:
     """The `SweepRequest` of the arguments."""
     from fairseq_plugins.system.cpu import available_threads
     from fairseq_plugins.train.sweep import SweepRequest
@@ -86,6 +110,7 @@ def request_of(args: argparse.Namespace, table: Any, **more: Any) -> Any:
     given.update(
         table=table,
         seeds=list(dict.fromkeys(args.seeds)),
+        generate=arguments_in("--generate", args.generate),
         settings=[recipes.find(name, folders) for name in args.settings],
         threads=args.threads or available_threads(args.parallel * args.processes),
         **more,
@@ -113,24 +138,23 @@ def write_report(results: dict[str, Any], folder: Path, conclusions: Sequence[st
     print("written: " + " ".join(map(str, written)))
 
 
-def submit(args: argparse.Namespace, argv: Sequence[str], rows: Sequence[Any]) -> None:
+def submit(args: SweepCommand, out: Path, rows: Sequence[Any]) -> None:
     """Submit a job for each row.
 
     Raises:
         ConfigurationError: sbatch is missing or rejected a job.
     """
-    args.out.mkdir(parents=True, exist_ok=True)
-    own, extra = split(argv)
-    place = next(n for n, word in enumerate(own) if word.split("=")[0] == "--slurm")
-    own[place : place + (1 if "=" in own[place] else 2)] = []
-    words = [*own, "--out", str(args.out)]
+    out.mkdir(parents=True, exist_ok=True)
+    options = arguments_in("--slurm", args.slurm or "")
     for row in rows:
-        command = [sys.executable, "-m", "fairseq_plugins", "sweep", *words, "--rows", row.name]
-        command += ["--", *extra] if extra else []
-        job = ["sbatch", "--job-name", row.name, "--output", f"{args.out}/{row.name}.slurm.log"]
+        words = words_of(replace(args, slurm=None, out=out, rows=[row.name]))
+        command = [sys.executable, "-m", "fairseq_plugins", "sweep", *words]
+        job = ["sbatch", "--job-name", row.name, "--output", f"{out}/{row.name}.slurm.log"]
         try:
             done = subprocess.run(
-                [*job, *args.slurm, "--wrap", shlex.join(command)], capture_output=True, text=True
+                [*job, *options, "--wrap", shlex.join(command)],
+                capture_output=True,
+                text=True,
             )
         except FileNotFoundError:
             raise ConfigurationError("--slurm: there is no sbatch on this machine") from None
@@ -139,45 +163,24 @@ def submit(args: argparse.Namespace, argv: Sequence[str], rows: Sequence[Any]) -
         print(f"{row.name}: {done.stdout.strip()}")
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; `.words` holds the options after the first ``--``."""
-    from fairseq_plugins.train import sweep_table
-
-    own, extra = split(argv)
-    example = (sweep_table.__doc__ or "").split("\n", 2)[2]
-    about = (__doc__ or "").replace("{table}", f"TABLE.yaml, for example:\n\n{example}")
-    usage = "%(prog)s TABLE DATA [options] [-- more options for fairseq-train]"
-    parser = parser_of("sweep", about, usage=usage, allow_abbrev=False)
-    parser.add_argument("table", type=Path, metavar="TABLE", help="the table, a YAML file")
-    parser.add_argument("data", type=Path, metavar="DATA", help="the prepared folder")
-    add_path(parser, "--out", "DIR", "where to work (default: runs/sweep_TABLE)")
-    add_options(parser)
-    slurm = 'submit a job for each row, with these words for sbatch: "--gpus 1"'
-    parser.add_argument("--slurm", type=shlex.split, metavar="WORDS", help=slurm)
-    args = parser.parse_args(own)
-    args.words, args.out = extra, args.out or Path("runs", f"sweep_{args.table.stem}")
-    return args
-
-
-def main(argv: Sequence[str]) -> int:
-    from fairseq_plugins.train.sweep_table import read_table
-
-    args = read_arguments(argv)
+@command
+def main(args: SweepCommand) -> int:
     table = read_table(args.table)
+    out = args.out or Path("runs", f"sweep_{args.table.stem}")
     if args.slurm is not None:
-        submit(args, argv, table.choose_rows(args.rows))
+        submit(args, out, table.choose_rows(args.rows))
         return 0
     needs_fairseq("sweep", args.user_dir)
     from fairseq_plugins.train import sweep
     from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
-        work = sweep.Sweep(request_of(args, table), tell)
+        work = sweep.Sweep(request_of(args, table, out=out), tell)
         if args.report_only:
             work.compare()
         else:
             work.finish_all()
         work.write_results()
-    write_report(read_json(args.out / "results.json"), args.out)
+    write_report(read_json(out / "results.json"), out)
     check_failures(work)
     return 0

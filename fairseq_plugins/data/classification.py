@@ -1,8 +1,8 @@
 """Labelled texts, for fairseq's task `sentence_prediction`."""
 
-import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.options.arguments import add_flag, add_number
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.fields import option
+from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import END, SPECIAL
@@ -137,34 +137,32 @@ def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:
 OF_PIECES = {"vocab_size": 16000, "sentencepiece_documents": 20000}  # options only for subwords
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that set how texts become tokens."""
-    units = parser.add_mutually_exclusive_group()
-    add_flag(units, "--bytes", "use bytes as tokens instead of subwords")
-    add_flag(units, "--words", "use words, separated by spaces, as tokens")
-    pieces, texts = (f"(default: {default:,})" for default in OF_PIECES.values())
-    add_number(
-        parser,
-        "--vocab-size",
-        f"maximum number of SentencePiece pieces, learnt from train {pieces}",
-    )
-    add_number(
-        parser, "--sentencepiece-documents", "learn pieces from at most N training texts, evenly "
-        f"spaced {texts}",
+@dataclass
+class Units(Workers):
+    """The options that set how texts become tokens."""
+
+    bytes: bool = option(False, "use bytes as tokens instead of subwords", group="units")
+    words: bool = option(False, "use words, separated by spaces, as tokens", group="units")
+    vocab_size: int | None = option(
+        None, "the maximum number of SentencePiece's subwords, learnt from the training set "
+        f"(default: {OF_PIECES['vocab_size']:,})", least=1,
     )  # fmt: skip
-    add_number(
-        parser, "--max-positions", "truncate texts to N positions, including the end symbol; the "
-        "report counts what is cut off (default: keep all)", least=2,
+    sentencepiece_documents: int | None = option(
+        None, "learn the subwords from at most N training texts, evenly spaced (default: "
+        f"{OF_PIECES['sentencepiece_documents']:,})", least=1,
     )  # fmt: skip
-    add_workers_option(parser)
+    max_positions: int | None = option(
+        None, "truncate texts to N positions, including the end symbol; the report counts what is "
+        "cut off (default: keep all)", least=2,
+    )  # fmt: skip
 
 
-def units_of(args: argparse.Namespace) -> str:
-    """The units of tokens, as chosen by the options of `add_options`."""
+def units_of(args: Any) -> str:
+    """The units of tokens, as chosen by the options of `Units`."""
     return "bytes" if args.bytes else "words" if args.words else "subwords"
 
 
-def classification_settings(args: argparse.Namespace, units: str) -> dict[str, Any]:
+def classification_settings(args: Any, units: str) -> dict[str, Any]:
     """The settings of a preparation from these options.
 
     Raises:

@@ -1,6 +1,5 @@
 """Reuse the subword model and the dictionaries of another prepared folder (`--like`)."""
 
-import argparse
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,21 +9,6 @@ from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.text.subwords import KINDS
-
-
-def given_options(
-    parser: argparse.ArgumentParser, argv: Sequence[str], args: argparse.Namespace
-) -> dict[str, Any]:
-    """The options given in `argv`, including those given with their default value.
-
-    Args:
-        parser: the parser; none of its options may append to a list.
-        argv: the arguments.
-        args: the parsed arguments.
-    """
-    absent = object()
-    found = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(vars(args), absent)))
-    return {name: value for name, value in vars(found).items() if value is not absent}
 
 
 def take_settings(folder: Path, names: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:

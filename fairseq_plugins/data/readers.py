@@ -4,7 +4,6 @@ Reading has two halves: the files are read in order, as items, and processes par
 problem with one item leaves out this item alone.
 """
 
-import argparse
 import csv
 import itertools
 import json
@@ -204,7 +203,7 @@ class Inputs(NamedTuple):
     @classmethod
     def of(
         cls,
-        args: argparse.Namespace,
+        args: Any,
         sides: Sequence[str],
         fields: Sequence[str],
         otherwise: str | None = None,

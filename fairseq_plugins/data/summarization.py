@@ -4,8 +4,8 @@ In the texts of a prepared folder, `<q>` stands between the sentences of a summa
 `text.sentences`).
 """
 
-import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from fairseq_plugins.data.pipeline import Task, prepare_folder
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
-from fairseq_plugins.options.arguments import add_flag, add_number
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.fields import option
+from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
@@ -149,28 +149,27 @@ def prepare_files(
     prepare_folder(destination, task, lambda _: inputs.corpus(parse), workers, like=like)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+@dataclass
+class SubwordsOfDocuments(Workers):
     """The options that every preparation for summarization has."""
-    add_number(
-        parser, "--vocab-size", "maximum number of SentencePiece pieces, learnt from all text",
-        32000,
+
+    vocab_size: int = option(
+        32000, "the maximum number of SentencePiece's subwords, learnt from all text", least=1
+    )
+    sentencepiece_documents: int = option(
+        20000, "learn the subwords from at most N training documents, evenly spaced", least=1
+    )
+    max_source: int | None = option(
+        None, "truncate documents to N positions, including the end symbol; the report counts what "
+        "is cut off (default: keep all)", least=2,
     )  # fmt: skip
-    add_number(
-        parser, "--sentencepiece-documents", "learn pieces from at most N training documents, "
-        "evenly spaced", 20000,
+    lowercase: bool = option(
+        False, "convert everything to lower case, so that models can copy words that summaries "
+        "capitalise",
     )  # fmt: skip
-    add_number(
-        parser, "--max-source", "truncate documents to N positions, including the end symbol; the "
-        "report counts what is cut off (default: keep all)", least=2,
-    )  # fmt: skip
-    add_flag(
-        parser, "--lowercase", "lower-case everything, so that models can copy words that "
-        "summaries capitalise",
-    )  # fmt: skip
-    add_workers_option(parser)
 
 
-def summarization_settings(args: argparse.Namespace) -> dict[str, Any]:
+def summarization_settings(args: SubwordsOfDocuments) -> dict[str, Any]:
     """The settings of a preparation from these options."""
     return {
         "source_lang": "source",

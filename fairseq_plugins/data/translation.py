@@ -1,8 +1,8 @@
 """Language pairs: sentences in two languages, from any raw text."""
 
-import argparse
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from fairseq_plugins.data.pipeline import TOKENS, Task
 from fairseq_plugins.data.prepared_folder import stored_settings
 from fairseq_plugins.data.readers import Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_lines
-from fairseq_plugins.options.arguments import add_number
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.fields import option
+from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, protect_pair
@@ -109,36 +109,25 @@ def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str])
     return {split: sum(pair in train for pair in found) for split, found in others.items()}
 
 
-def add_subword_options(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Add the options that every preparation of a language pair has.
+@dataclass
+class SubwordsOfPairs(Workers):
+    """The options that every preparation of a language pair has."""
 
-    Args:
-        parser: where to add them.
-        default: the default of `--subword`; None if the command chooses.
-    """
-    parser.add_argument(
-        "--subword",
-        choices=sorted(KINDS),
-        default=default,
-        help="byte-pair encoding by subword-nmt, or SentencePiece (default: "
-        + (default or "sentencepiece; bpe with --tokenizer")
-        + ")",
-    )
-    add_number(
-        parser, "--vocab-size", "maximum number of BPE merges or SentencePiece pieces, learnt on "
-        "both sides of train", 10000,
+    subword: str | None = option(
+        None, "byte-pair encoding by subword-nmt, or SentencePiece (default: sentencepiece; bpe "
+        "with --tokenizer)", choices=sorted(KINDS),
     )  # fmt: skip
-    joined = "two" if default else "one where both languages share a script"
-    parser.add_argument(
-        "--joined-dictionary",
-        action=argparse.BooleanOptionalAction,
-        help="one dictionary for both sides (needed for --share-all-embeddings), or two (default: "
-        f"{joined})",
-    )
-    add_workers_option(parser)
+    vocab_size: int = option(
+        10000, "the maximum number of merges of BPE, or of SentencePiece's subwords, learnt on "
+        "both sides of the training set", least=1,
+    )  # fmt: skip
+    joined_dictionary: bool | None = option(
+        None, "one dictionary for both sides, which --share-all-embeddings needs, or two (default: "
+        "one where both languages share a script)",
+    )  # fmt: skip
 
 
-def subword_settings(args: argparse.Namespace) -> dict[str, Any]:
+def subword_settings(args: SubwordsOfPairs) -> dict[str, Any]:
     """The settings of a preparation from these options."""
     return {
         "subword": args.subword,

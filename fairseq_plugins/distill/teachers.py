@@ -18,7 +18,8 @@ from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import checkpoint_of
-from fairseq_plugins.evaluate.request import EvaluationRequest, choose
+from fairseq_plugins.evaluate.model import choose
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
@@ -221,7 +222,7 @@ def _checkpoint(
         return checkpoints.find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
-    request = EvaluationRequest(data, place, last=last)
+    request = EvaluationRequest(data=data, run=place, last=last)
     check_no_link(place / "evaluation")
     with alone_in(place / "evaluation", "evaluation"):
         return checkpoint_of(request, choose(request), say)

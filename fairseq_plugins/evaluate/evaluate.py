@@ -17,13 +17,8 @@ from fairseq_plugins.data.prepared_folder import Prepared, digest_of_words, dige
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.classification import Labels
-from fairseq_plugins.evaluate.request import (
-    EvaluationRequest,
-    check,
-    choose,
-    options_of_export,
-    parse_generation,
-)
+from fairseq_plugins.evaluate.model import choose, options_of_export, parse_generation
+from fairseq_plugins.evaluate.request import EvaluationRequest, check
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.test_sets import TestSet
 from fairseq_plugins.evaluate.translation import Translations
@@ -205,7 +200,7 @@ def _test_set(
         raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
     prepared, names = Prepared(request.data), [str(each[-1]) for each in chosen]
     if not kind.generates:
-        if request.words or request.settings or request.ensemble:
+        if request.given_words or request.settings or request.ensemble:
             raise ConfigurationError(
                 f"{request.run} is a classifier: --beam, --max-tokens, --settings, --ensemble and "
                 "options after -- are for generation: remove them"

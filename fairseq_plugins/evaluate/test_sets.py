@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.request import open_with
+from fairseq_plugins.evaluate.model import open_with
 from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.scoring.bootstrap import Metric
 
@@ -38,7 +38,7 @@ class TestSet:
 
         Args:
             models: several are an ensemble.
-            given: options of fairseq-generate, as `request.parse_generation` returns them; None
+            given: options of fairseq-generate, as `model.parse_generation` returns them; None
                 for models that do not generate.
             cpu: do not use a GPU.
             progress: see `Progress`.

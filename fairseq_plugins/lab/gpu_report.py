@@ -36,7 +36,7 @@ from fairseq_plugins.files import alone_in, read_json, write_json, written_whole
 from fairseq_plugins.lab.benchmarks import prepared
 from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.options.arguments import at_least
+from fairseq_plugins.options.arguments import add_number
 from fairseq_plugins.train.supervise import end_with_the_parent
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -332,7 +332,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     only = "only this part of the run, also if it is finished; repeatable"
     add("--part", action="append", default=[], metavar="NAME", help=only)
     minutes = "stop after this many minutes, plus up to one to save (default: 8)"
-    add("--minutes", type=at_least(0.1, float), default=8.0, metavar="M", help=minutes)
+    add_number(parser, "--minutes", minutes, 8.0, 0.1, float, metavar="M")
     documents = "prepared documents and summaries, for run 5"
     add("--summaries", type=Path, metavar="DIR", help=documents)
     add("--multi30k", type=Path, metavar="DIR", help="prepared, for run 4f")

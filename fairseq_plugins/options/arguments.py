@@ -12,8 +12,15 @@ from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError, flag, range_problem
-from fairseq_plugins.options.fields import MOST, check_option, kind_of, options_of
+from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.options.fields import (
+    MOST,
+    check_option,
+    check_options,
+    kind_of,
+    option,
+    options_of,
+)
 
 T = TypeVar("T", bound="Command")
 
@@ -32,8 +39,7 @@ class Command:
     given = frozenset[str]()
 
     def __post_init__(self) -> None:
-        for declared in options_of(type(self)):
-            check_option(declared.name, getattr(self, declared.name), declared)
+        check_options(type(self), self)
 
 
 def command(main: Callable[[T], int]) -> Callable[[Sequence[str]], int]:
@@ -102,14 +108,31 @@ def parser_for(options: type[Command], name: str, description: str | None) -> "P
     return parser
 
 
+def add_fields(parser: Any, options: type[Any]) -> None:
+    """Add the options of a dataclass to a parser that was built by hand, with their defaults."""
+    for declared in options_of(options):
+        kind, _ = kind_of(declared)
+        how = {} if kind is bool else {"type": functools.partial(_checked, declared)}
+        _add(parser, declared, default=declared.default, **how)
+
+
+def _checked(declared: Field, text: str) -> Any:
+    value = _converted(declared, text)
+    try:
+        check_option(declared.name, value, declared)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return value
+
+
 def _is(declared: Field, what: str) -> bool:
     return bool(declared.metadata.get(what))
 
 
-def _add(parser: Any, declared: Field) -> None:
+def _add(parser: Any, declared: Field, **how: Any) -> None:
     """Add an option to a parser, or to a group of one."""
     (kind, many), what = kind_of(declared), declared.metadata
-    how: dict[str, Any] = {"help": what["help"].replace("%", "%%")}
+    how["help"] = what["help"].replace("%", "%%")
     if kind is bool:
         optional = argparse.BooleanOptionalAction
         how["action"] = "store_true" if declared.type is bool else optional
@@ -118,14 +141,13 @@ def _add(parser: Any, declared: Field) -> None:
         how["metavar"] = what.get("metavar", "N" if choices == "{}" else choices)
     if _is(declared, "repeatable"):
         how["action"] = "append"
-    elif many:
+    elif many or "nargs" in what:
         how["nargs"] = what.get("nargs", "+")
     if _is(declared, "positional"):
         parser.add_argument(declared.name, **how)
     else:
-        option = flag(what.get("name", declared.name))
         how["required"] = declared.default is MISSING
-        parser.add_argument(option, dest=declared.name, **how)
+        parser.add_argument(flag(what.get("name", declared.name)), dest=declared.name, **how)
 
 
 def words_of(made: Command) -> list[str]:
@@ -135,7 +157,7 @@ def words_of(made: Command) -> list[str]:
     last: list[Any] = []
     for declared in options_of(type(made)):
         value, (kind, many) = getattr(made, declared.name), kind_of(declared)
-        option = flag(declared.metadata.get("name", declared.name))
+        name = flag(declared.metadata.get("name", declared.name))
         values = value if many else [value]
         if value in (None, declared.default) or not values:
             continue
@@ -144,11 +166,11 @@ def words_of(made: Command) -> list[str]:
         elif _is(declared, "rest"):
             last = ["--", *values]
         elif kind is bool:
-            words.append(option if value else option.replace("--", "--no-", 1))
+            words.append(name if value else name.replace("--", "--no-", 1))
         elif _is(declared, "repeatable"):
-            words += [word for each in values for word in (option, each)]
+            words += [word for each in values for word in (name, each)]
         else:
-            words += [option, *values]
+            words += [name, *values]
     return list(map(str, [*first, *words, *last]))
 
 
@@ -176,19 +198,19 @@ class Parser(argparse.ArgumentParser):
             hint = f"{after[1]} come after --" if after else ""
             if unknown and hint and any(word.startswith("-") for word in words):
                 message += f": {hint}"
-            option, question = find_misspelt(words, self)
-            if option:
-                message = f"{option} is unknown: {hint and hint + '; '}{question}"
-        raise ConfigurationError(re.sub(r"^argument (\S+): ", r"\1 ", message))
+            misspelt, question = find_misspelt(words, self)
+            if misspelt:
+                message = f"{misspelt} is unknown: {hint and hint + '; '}{question}"
+        raise ConfigurationError(re.sub(r"^argument (\S+): (\1 )?", r"\1 ", message))
 
 
 def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[str, str]:
     """The first unknown option near to one of the parser, and a question; both "" for none."""
     known = parser._option_string_actions
-    for option in (word.split("=")[0] for word in words if word.startswith("--")):
-        near = difflib.get_close_matches(option, known, 1, 0.75)
-        if near and not near[0].startswith(option):  # argparse takes a beginning
-            return option, f"did you mean {near[0]}?"
+    for name in (word.split("=")[0] for word in words if word.startswith("--")):
+        near = difflib.get_close_matches(name, known, 1, 0.75)
+        if near and not near[0].startswith(name):  # argparse takes a beginning
+            return name, f"did you mean {near[0]}?"
     return "", ""
 
 
@@ -210,62 +232,39 @@ def parser_of(command: str, description: str | None, **how: Any) -> Parser:
 
 def add_number(
     parser: Any,
-    option: str,
+    name: str,
     text: str,
     default: float | None = None,
     least: float = 1,
-    kind: Callable[[str], Any] = int,
+    kind: type = int,
     most: float = math.inf,
     metavar: str = "N",
 ) -> None:
-    """Add an option that takes a number.
+    """Add an option that takes a number to a parser that is built by hand.
 
     Args:
         parser: where to add it: a parser or a group of one.
-        option: its name.
-        text: its help, to which the default is added, if there is one.
-        default: its default.
-        least, kind, most: see `at_least`.
-        metavar: the name of the value in the help.
+        name: its name.
+        text, default, least, most, metavar: see `fields.option`.
+        kind: int or float.
     """
-    text += "" if default is None else " (default: %(default)s)"
-    number = at_least(least, kind, most)
-    parser.add_argument(option, type=number, default=default, metavar=metavar, help=text)
+    declared = option(default, text, least, most, metavar=metavar)
+    declared.name, declared.type = name.lstrip("-").replace("-", "_"), kind
+    _add(parser, declared, default=default, type=functools.partial(_checked, declared))
 
 
 def add_count(
-    parser: Any, option: str, text: str, default: int | None = None, least: int = 1
+    parser: Any, name: str, text: str, default: int | None = None, least: int = 1
 ) -> None:
     """Add an option that counts processes, threads or machines: at most `MOST`."""
-    add_number(parser, option, text, default, least, most=MOST)
+    add_number(parser, name, text, default, least, most=MOST)
 
 
-def at_least(
-    least: float, kind: Callable[[str], Any] = int, most: float = math.inf
-) -> Callable[[str], Any]:
-    """An argparse type: a finite number of type `kind`, from `least` to `most`."""
-
-    def convert(text: str) -> Any:
-        try:
-            number = kind(text)
-        except ValueError:
-            whole = "whole " if kind is int else ""
-            raise argparse.ArgumentTypeError(f"{text}: must be a {whole}number") from None
-        problem = range_problem(number, least, most)
-        if not problem and number == math.inf:
-            problem = "must be finite"
-        if problem:
-            raise argparse.ArgumentTypeError(f"{text}: {problem}")
-        return number
-
-    return convert
-
-
-def add_path(parser: Any, option: str, metavar: Any, text: str, **how: Any) -> None:
+def add_path(parser: Any, name: str, metavar: Any, text: str, **how: Any) -> None:
     """Add an option that takes a file or folder, or several with `nargs`."""
-    parser.add_argument(option, type=Path, metavar=metavar, help=text, **how)
+    parser.add_argument(name, type=Path, metavar=metavar, help=text, **how)
 
 
-def add_flag(parser: Any, option: str, text: str) -> None:
+def add_flag(parser: Any, name: str, text: str) -> None:
     """Add an option without a value, which is off unless it is given."""
-    parser.add_argument(option, action="store_true", help=text)
+    parser.add_argument(name, action="store_true", help=text)

@@ -101,6 +101,12 @@ def check_option(name: str, value: Any, declared: Field, most: float = math.inf)
             raise ConfigurationError(f"{flag(name)} {value} must be {'odd' if odd else 'even'}")
 
 
+def check_options(dataclass: type[Any], args: Any) -> None:
+    """`check_option` for the values that `args` has for the options of a dataclass."""
+    for declared in options_of(dataclass):
+        check_option(declared.name, getattr(args, declared.name), declared)
+
+
 def values_of(made: Any, *groups: type[Any]) -> dict[str, Any]:
     """The values that `made` has for the options of these dataclasses, by their names."""
     return {each.name: getattr(made, each.name) for group in groups for each in fields(group)}

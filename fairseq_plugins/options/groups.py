@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options.arguments import Command
 from fairseq_plugins.options.fields import option
 
 
@@ -33,3 +35,25 @@ class Precision:
 
     fp16: bool = option(False, "compute in half precision on a GPU")
     int8: bool = option(False, "compute 8-bit matrix products, which are much faster on a CPU")
+
+
+@dataclass
+class Averaging(Command):
+    """Of commands that choose among the checkpoints of a training."""
+
+    last: int | None = option(
+        None, "average the newest K checkpoints", least=1, metavar="K", group="checkpoints"
+    )
+    best: int | None = option(
+        None, "average the best K checkpoints, which --keep-best-checkpoints kept", least=1,
+        metavar="K", group="checkpoints",
+    )  # fmt: skip
+    by: str | None = option(
+        None, "what --last counts (default: epochs, where training kept their checkpoints)",
+        choices=("epoch", "update"),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by is not None and self.last is None:
+            raise ConfigurationError(f"--by {self.by} only affects --last: add --last K")

@@ -194,8 +194,8 @@ def words(options: dict[str, Any]) -> list[str]:
     line: list[str] = []
     for name, value in options.items():
         option = flag(name)
-        if value is None or value == "???":  # ???: hydra's "give this"
-            continue
+        if value is None or value == "???" or name == "user_dir":
+            continue  # ???: hydra's "give this"; user_dir: see `user_dirs_of`
         if isinstance(value, tuple):
             line += value
         elif isinstance(value, bool):

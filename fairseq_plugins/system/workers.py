@@ -1,6 +1,5 @@
 """Apply a function to every line in several processes, in order, with a progress bar."""
 
-import argparse
 import collections
 import contextlib
 import functools
@@ -12,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, in_groups, read_lines
-from fairseq_plugins.options.arguments import add_count
+from fairseq_plugins.options.fields import MOST, option
 from fairseq_plugins.system.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
@@ -34,9 +34,11 @@ def default_workers() -> int:
     return min(16, len(os.sched_getaffinity(0)))
 
 
-def add_workers_option(parser: argparse.ArgumentParser) -> None:
-    """The option `--workers`, which every preparation has."""
-    add_count(parser, "--workers", "processes", default_workers())
+@dataclass
+class Workers:
+    """The option of commands that prepare data."""
+
+    workers: int = option(default_workers(), "the number of processes", least=1, most=MOST)
 
 
 def map_lines(

@@ -3,33 +3,64 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_plugins.options import recipes
+from fairseq_plugins.options.arguments import Command
+from fairseq_plugins.options.fields import MOST, argument, option
+from fairseq_plugins.options.groups import Device
+from fairseq_plugins.train import precision
 from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 
 PLUGIN = Path(__file__).resolve().parent.parent
 
 
-class TrainingRequest(NamedTuple):
-    """What to train, and where."""
+@dataclass
+class TrainingRequest(Device, Command):
+    """What to train, and where: the options of the command."""
 
-    recipe: Path
-    data: Path
-    save_dir: Path | None = None  # None: runs/NAME in the current folder
-    settings: Sequence[Path] = ()
-    words: Sequence[str] = ()  # more options for fairseq-train
-    processes: int | None = None  # None: one per GPU
-    tokens_per_process: int | None = None
-    nodes: int = 1
-    rendezvous: str | None = None
-    precision: str = "auto"
-    cpu: bool = False
-    threads: int | None = None  # per process on a CPU; None: the processes share the cores
-    eager: bool = False  # launch the kernels of a step on a GPU one by one
-    dry_run: bool = False  # only report what would be done
-    user_dir: Sequence[Path] = ()  # folders of other packages
+    recipe: Path = argument(f"a YAML file, or one of {', '.join(recipes.names())}", "RECIPE")
+    data: Path = argument("the prepared folder", "DATA")
+    save_dir: Path | None = option(
+        None, "the folder of the run (default: runs/RECIPE in the current folder)", metavar="DIR"
+    )
+    settings: Sequence[Path] = option(
+        (), "more settings: a YAML file like a recipe, a file of command-line options, or a name "
+        "from the recipe's folder, such as reduced_cpu; repeatable, and later files win",
+        metavar="FILE", repeatable=True,
+    )  # fmt: skip
+    words: Sequence[str] = option((), "more options for fairseq-train", rest=True)
+    processes: int | None = option(
+        None, "the number of processes on this machine (default: one per GPU, or 1 without a GPU)",
+        least=1, most=MOST,
+    )  # fmt: skip
+    tokens_per_process: int | None = option(
+        None, "the limit of tokens per batch, to save memory; each update then accumulates more "
+        "batches", least=1,
+    )  # fmt: skip
+    nodes: int = option(
+        1, "the number of machines; run the same command on each, with --rendezvous", least=1,
+        most=MOST,
+    )  # fmt: skip
+    rendezvous: str | None = option(
+        None, "the name of one of the machines, and a free port on it", metavar="HOST:PORT"
+    )
+    precision: str = option("auto", precision.HELP, choices=precision.PRECISIONS)
+    threads: int | None = option(
+        None, "the number of processor threads of each process on a CPU (default: "
+        "OMP_NUM_THREADS, or the processes share the cores)", least=1, most=MOST,
+    )  # fmt: skip
+    eager: bool = option(
+        False, "on one GPU, launch the kernels of a step one by one (default: translators and "
+        "summarizers in half precision capture whole steps in CUDA graphs: --cuda-graphs)",
+    )  # fmt: skip
+    dry_run: bool = option(
+        False, "write nothing: make some updates, and report the time, the number of parameters "
+        "and the command",
+    )  # fmt: skip
 
     @property
     def name(self) -> str:

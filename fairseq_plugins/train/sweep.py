@@ -24,12 +24,13 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.data import lengths
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import test_set_of
-from fairseq_plugins.evaluate.request import parse_generation
+from fairseq_plugins.evaluate.model import parse_generation
 from fairseq_plugins.files import read_json, write_json
 from fairseq_plugins.options import recipes
+from fairseq_plugins.options.arguments import words_of
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import history, planning, settings, sweep_report
 from fairseq_plugins.train.first_data import FIRST_DATA
@@ -446,18 +447,6 @@ class Sweep:
             write_json(self.out / "results.json", self.results())
             results = read_json(self.out / "results.json")
             sweep_report.write_table(results, self.out, self.conclude(results))
-
-
-def words_of(request: TrainingRequest) -> list[str]:
-    """The command line of a request, for `train`."""
-    options = request._asdict()
-    words = [str(options.pop("recipe")), str(options.pop("data"))]
-    more = options.pop("words")
-    for name, value in options.items():
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            if each is not None and each is not False:
-                words += [flag(name)] if each is True else [flag(name), str(each)]
-    return [*words, "--", *more]
 
 
 def name_of(row: Row, seed: int) -> str:

@@ -4,7 +4,6 @@ Many change nothing that another test sees: batches, processes, threads, a GPU t
 Those of commands in `HELD_ELSEWHERE` have other tests, and so have those of the laboratory.
 """
 
-import argparse
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +22,8 @@ from fairseq_plugins.cli import (
 )
 from fairseq_plugins.distill.distillation import DistillationRequest
 from fairseq_plugins.evaluate import request
-from fairseq_plugins.options import recipes
+from fairseq_plugins.options import arguments, recipes
+from fairseq_plugins.options.fields import options_of
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
@@ -60,29 +60,16 @@ def calls_of(monkeypatch):
     """
 
     def run(main, words, *places, elsewhere=""):
-        given, parse = [], argparse.ArgumentParser.parse_args
-
-        def parse_args(parser, *args, **kwargs):
-            given.append((parser, parse(parser, *args, **kwargs)))
-            return given[-1][1]
-
-        monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+        given, read = [], arguments.read
+        monkeypatch.setattr(arguments, "read", lambda *how: given.append(read(*how)) or given[-1])
         made = [mock.MagicMock() for _ in places]
         made[-1].side_effect = Reached
         for place, function in zip(places, made):
             monkeypatch.setattr(PLUGIN + place, function)
         with pytest.raises(Reached):
             main([str(word) for word in words])
-        parser, args = given[0]
-        unset = {
-            action.dest
-            for action in parser._actions
-            if action.dest != "help"
-            and getattr(args, action.dest, None) == action.default
-            or action.dest not in vars(args)
-            and action.dest != "help"
-        }
-        assert unset == {"user_dir", *elsewhere.split()}
+        options = {each.name for each in options_of(type(given[0])) if each.name != "words"}
+        assert options - given[0].given == {"user_dir", *elsewhere.split()}
         return [function.call_args_list for function in made]
 
     return run
@@ -166,10 +153,13 @@ def test_evaluate(chosen, unset, calls_of):
         request.EvaluationRequest(
             Path("DATA"),
             Path("RUN"),
-            "valid",
+            split="valid",
             settings=[recipes.find("generate_cnn_dm")],
-            words=["--max-tokens", "70", "--beam", "6", "--lenpen", "2"],
+            beam=6,
+            max_tokens=70,
+            words=["--lenpen", "2"],
             cpu=True,
+            user_dir=[],
             unicode=True,
             threads=2,
             ensemble=[Path("B"), Path("C")],

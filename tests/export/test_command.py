@@ -17,7 +17,7 @@ from fairseq_plugins import cli
 from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.request import options_of_export, parse_generation
+from fairseq_plugins.evaluate.model import options_of_export, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder

@@ -10,12 +10,14 @@ import time
 
 import pytest
 
-from fairseq_plugins.cli import evaluate, train
+from fairseq_plugins.cli import train
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab import gpu_report
 from fairseq_plugins.lab.benchmarks import contenders, prepared
 from fairseq_plugins.lab.commands import benchmark, reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
+from fairseq_plugins.options.arguments import read
 from tests.conftest import ROOT
 from tests.lab.benchmarks.running import measure
 
@@ -44,9 +46,9 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
         request = train.read_request(words)
         assert request.cpu == toy and "--cuda-graphs" in request.words
     elif name == "evaluate":
-        assert evaluate.read_arguments(words).cpu == toy
+        assert read(EvaluationRequest, words, "evaluate", None).cpu == toy
     elif name == "reproduce":
-        args = reproduce.read_arguments(words)
+        args = read(reproduce.Reproduce, words, "reproduce", None)
         assert args.cpu == toy and table_of(args.table).choose_rows(args.rows)
     else:
         assert name == "pytest" and ("--collect-only" in words) == toy

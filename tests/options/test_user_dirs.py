@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+import fairseq_plugins
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.user_dirs import import_user_dirs
+from fairseq_plugins.options import recipes
+from fairseq_plugins.options.user_dirs import import_user_dirs, user_dirs_of
 from tests.conftest import ROOT
 from tests.tiny_runs import PREPARE, call, sentence, within, write_pairs
 
@@ -39,6 +42,7 @@ optimizer: {_name: adam}
 lr_scheduler: {_name: fixed}
 optimization: {lr: [0.01], max_update: 3}
 dataset: {max_tokens: 400, num_workers: 0}
+common: {user_dir: mine}
 """
 
 
@@ -70,7 +74,7 @@ def run(folder, *words):
 
 
 def test_a_part_of_a_user_dir_trains_and_is_used(folder):
-    train = "train recipe.yaml data --save-dir run --cpu --user-dir mine".split()
+    train = "train recipe.yaml data --save-dir run --cpu".split()
     evaluate = "evaluate data run --checkpoint checkpoint_last.pt --cpu".split()
     translate = "translate --model run/checkpoint_last.pt --cpu".split()
     done = run(folder, *train, "--processes", "2")
@@ -98,3 +102,32 @@ def test_a_folder_that_cannot_be_imported_is_one_line(tmp_path):
     for name, told in (("needs_more", "No module named"), ("torch", "not globally unique")):
         with pytest.raises(ConfigurationError, match=f"^--user-dir .*{name}: .*{told}"):
             import_user_dirs([tmp_path / name])
+
+
+def distribution(folder, module, code):
+    """An installed package of one module, as pip writes it, with an entry point."""
+    (folder / f"{module}.py").write_text(code)
+    about = folder / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[fairseq_plugins.parts]\nmine = {module}\n")
+
+
+def test_parts_of_installed_packages_are_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    distribution(tmp_path, "parts_of_mine", "import fairseq_plugins.layers.token_mixer")
+    fairseq_plugins.register()
+    assert sys.modules.pop("parts_of_mine").__file__ == str(tmp_path / "parts_of_mine.py")
+    distribution(tmp_path, "broken_parts", "import no_such_package")
+    with pytest.raises(ConfigurationError, match="^broken_parts: its entry point mine .*: No mod"):
+        fairseq_plugins.register()
+
+
+def test_recipes_name_folders_too(tmp_path):
+    yaml, words = tmp_path / "a.yaml", tmp_path / "a.txt"
+    yaml.write_text("common: {user_dir: mine}\ntask: {_name: translation}\n")
+    given = [Path("other"), Path("mine")]
+    assert user_dirs_of([yaml], given) == [Path("mine"), Path("other")]
+    words.write_text("--user-dir theirs --lr 1\n")
+    assert user_dirs_of([yaml, words], []) == [Path("theirs")]
+    assert "--user-dir" not in recipes.arguments([yaml, words])

@@ -12,8 +12,9 @@ from fairseq_plugins import files
 from fairseq_plugins.cli import train as command
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.options import arguments
 from fairseq_plugins.system import cpu
-from fairseq_plugins.train import planning, sweep
+from fairseq_plugins.train import planning
 from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
 from tests.train.conftest import BY_LOSS, gpus, plan, value
@@ -33,10 +34,10 @@ def test_a_request_becomes_the_command_line_that_it_came_from(toy_data, tmp_path
     """As `reproduce` starts trainings."""
     files = [planning.recipes.find(name) for name in ("reduced_cpu", "low_resource")]
     words = [toy_data.bin, "--save-dir", tmp_path, "--cpu", "--eager", "--processes", 2]
-    words += ["--settings", files[0], "--settings", files[1], "--user-dir", "a"]
-    words += ["--user-dir", "b", "--threads", 3, "--", "--lr", 1]
+    words += ["--settings", files[0], "--settings", files[1]]
+    words += "--user-dir a --user-dir b --threads 3 -- --lr 1".split()
     request = command.read_request(["transformer_ftc", *map(str, words)])
-    assert command.read_request(sweep.words_of(request)) == request
+    assert command.read_request(arguments.words_of(request)) == request
 
 
 def test_processes_share_the_cores(monkeypatch):

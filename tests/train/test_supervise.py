@@ -19,7 +19,9 @@ from fairseq_plugins.train.request import TrainingRequest
 
 @pytest.fixture
 def request_of(tmp_path):
-    return lambda **more: TrainingRequest(Path("x.yaml"), tmp_path, tmp_path / "run", **more)
+    return lambda **more: TrainingRequest(
+        Path("x.yaml"), tmp_path, save_dir=tmp_path / "run", **more
+    )
 
 
 @pytest.fixture

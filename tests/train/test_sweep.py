@@ -178,4 +178,8 @@ def test_slurm_gets_a_job_for_each_row(table, tmp_path, monkeypatch, capsys):
     assert command.main(words) == 0
     said = capsys.readouterr().out
     assert said.count("<--wrap>") == 4 and "<--gpus>\n<1>" in said
-    assert "--rows ftc -- --fp16>" in said and "--slurm" not in said.replace(".slurm.log", "")
+    assert (
+        "--rows ftc " in said
+        and said.count(" -- --fp16>") == 4
+        and "--slurm" not in said.replace(".slurm.log", "")
+    )

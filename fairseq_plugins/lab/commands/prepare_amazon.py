@@ -14,14 +14,14 @@ from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.classification import (
-    add_options,
+    Units,
     classification_settings,
     units_of,
 )
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import amazon
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import add_fields, parser_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     parser.add_argument("reviews", type=Path, metavar="FILE", help="JSON lines, compressed or not")
     corpora.add_sizes(parser, 40000, 5000)
-    add_options(parser)
+    add_fields(parser, Units)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-amazon")
     settings = classification_settings(args, units_of(args))

@@ -23,15 +23,15 @@ from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.classification import (
-    add_options,
+    Units,
     classification_settings,
     units_of,
 )
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import mind
-from fairseq_plugins.options.arguments import add_number, add_path, parser_of
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.arguments import add_fields, add_number, add_path, parser_of
+from fairseq_plugins.system.workers import Workers
 
 NO_BODIES = (
     "Texts are titles and abstracts. The paper's have bodies, 505 words in the mean: compare the "
@@ -62,14 +62,14 @@ def main(argv: Sequence[str]) -> int:
     topics.add_argument("news", type=Path, nargs="+", metavar="NEWS", help="files news.tsv")
     add_path(topics, "--bodies", "FILE", "lines of ID, tab and body")
     corpora.add_sizes(topics, 128800, 16100)
-    add_options(topics)
+    add_fields(topics, Units)
     topics.set_defaults(prepare=prepare_topics)
     clicks = tasks.add_parser("recommendation", help="users and the news that they clicked")
     clicks.add_argument("destination", type=Path, metavar="DIR", help="output folder")
     for option in ("--train", "--test"):
         add_path(clicks, option, "FOLDER", "news.tsv and behaviors.tsv", required=True)
     add_number(clicks, "--valid-every", "every Nth impression of --train goes to valid", 50, 2)
-    add_workers_option(clicks)
+    add_fields(clicks, Workers)
     clicks.set_defaults(prepare=prepare_recommendation)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-mind")

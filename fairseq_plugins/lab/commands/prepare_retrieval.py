@@ -17,8 +17,8 @@ from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import retrieval
-from fairseq_plugins.options.arguments import add_number, parser_of
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.arguments import add_fields, add_number, parser_of
+from fairseq_plugins.system.workers import Workers
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         parser, "--max-positions", "positions of each of both texts, the end symbol among them",
         4000, 2,
     )  # fmt: skip
-    add_workers_option(parser)
+    add_fields(parser, Workers)
     parser.set_defaults(vocab_size=None, sentencepiece_documents=None)
     args = parser.parse_args(argv)
     needs_fairseq("prepare-retrieval")

@@ -31,8 +31,8 @@ The folder of --out gets table.md, a plot of the scores, results.json with every
 with their logs.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,37 +40,45 @@ from fairseq_plugins.cli import needs_fairseq, sweep
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.tables import FILES, LAB, RECIPES, table_of
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of, split
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
+TABLES = "\n".join(
+    f"  {name:<26} {' '.join(row.name for row in table_of(name).rows)}" for name in FILES
+)
+__doc__ = (__doc__ or "").replace("{tables}", TABLES)
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; `.words` holds the options after the first ``--``."""
-    own, extra = split(argv)
-    tables = "\n".join(
-        f"  {name:<26} {' '.join(row.name for row in table_of(name).rows)}" for name in FILES
+
+@dataclass
+class Reproduce(sweep.SweepOptions):
+    """The options of the command."""
+
+    table: str = argument("one of those above, with their rows", "TABLE", choices=list(FILES))
+    data: Path | None = option(
+        None, "the prepared folder", metavar="DATA", positional=True, nargs="?"
     )
-    usage = "%(prog)s TABLE DATA [options] [-- more options for fairseq-train]"
-    about = (__doc__ or "").replace("{tables}", tables)
-    parser = parser_of("reproduce", about, usage=usage, allow_abbrev=False)
-    parser.add_argument("table", choices=list(FILES), metavar="TABLE", help="its rows are above")
-    parser.add_argument("data", nargs="?", type=Path, metavar="DATA", help="the prepared folder")
-    add_path(parser, "--out", "DIR", "where to work (default: runs/reproduce_TABLE)")
-    add_flag(parser, "--reduced", "the table's size for two CPU cores")
-    sweep.add_options(parser)
-    add_path(
-        parser, "--beside", "OUT", "with --report-only: folders of the same table on more or less "
-        "data, to plot scores against the number of training pairs", nargs="+", default=[],
+    out: Path | None = option(
+        None, "the folder to work in (default: runs/reproduce_TABLE)", metavar="DIR"
+    )
+    reduced: bool = option(False, "take the table's size for two CPU cores")
+    beside: Sequence[Path] = option(
+        (), "with --report-only: folders of the same table on more or less data, to plot scores "
+        "against the number of training pairs", metavar="OUT",
     )  # fmt: skip
-    args = parser.parse_args(own)
-    if args.beside and not args.report_only:
-        raise ConfigurationError("--beside only plots: train first, then add --report-only")
-    args.user_dir.insert(0, LAB)
-    args.words, args.out = extra, args.out or Path("runs", f"reproduce_{args.table}")
-    return args
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beside and not self.report_only:
+            raise ConfigurationError("--beside only plots: train first, then add --report-only")
+        self.user_dir = [LAB, *self.user_dir]
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("runs", f"reproduce_{self.table}")
 
 
-def open_table(args: argparse.Namespace, say: Any) -> Any:
+def open_table(args: Reproduce, say: Any) -> Any:
     """The checked runs of the arguments.
 
     Raises:
@@ -82,7 +90,7 @@ def open_table(args: argparse.Namespace, say: Any) -> Any:
     if args.data is None:
         raise ConfigurationError("DATA is missing: give a prepared folder")
     table = table_of(args.table).reduce() if args.reduced else table_of(args.table)
-    request = sweep.request_of(args, table, beside=[RECIPES])
+    request = sweep.request_of(args, table, beside=[RECIPES], out=args.folder)
     return runs.Reproduction(request, args.table, args.reduced, say)
 
 
@@ -121,10 +129,10 @@ def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
         print(f"written: {plots.plot(results, others, folder)}")
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: Reproduce) -> int:
     if args.report_only:
-        report_only(args.out, args.table, args.beside)
+        report_only(args.folder, args.table, args.beside)
         return 0
     from fairseq_plugins.train.log import tell
 
@@ -132,6 +140,6 @@ def main(argv: Sequence[str]) -> int:
         work = open_table(args, tell)
         work.finish_all()
         work.write_results()
-    report_only(args.out, args.table)
+    report_only(args.folder, args.table)
     sweep.check_failures(work)
     return 0

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_plugins.data.classification import classification_settings
-from fairseq_plugins.system.workers import add_workers_option
+from fairseq_plugins.options.arguments import add_fields
+from fairseq_plugins.system.workers import Workers
 
 SIZE = 32
 
@@ -21,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="make one position of N x N pixels, their mean; results do not compare with the "
         "benchmark's, which has 1 (default: %(default)s)",
     )
-    add_workers_option(parser)
+    add_fields(parser, Workers)
     parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
 
 

@@ -13,6 +13,7 @@ from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
+from fairseq_plugins.options.arguments import read
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
 
@@ -74,7 +75,7 @@ def test_validation_and_test_agree(data, trained):
     folder, log = trained
     state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_best.pt"))
     best = state["extra_state"]["best"]
-    scores = evaluate(EvaluationRequest(data, folder, "valid", cpu=True), print).scores
+    scores = evaluate(EvaluationRequest(data, folder, split="valid", cpu=True), print).scores
     assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
     assert f"auc {best:g} " in log
 
@@ -94,7 +95,7 @@ def test_the_table_is_one_command_for_seven_mixers(data, tmp_path):
     """Planned and checked for all; the training, which is that above, is not repeated."""
     lab.register()
     words = ["fastformer-recommendation", data, "--out", tmp_path, "--cpu", "--seeds", 1]
-    args = reproduce.read_arguments([*map(str, words), "--threads", "1"])
+    args = read(reproduce.Reproduce, [*map(str, words), "--threads", "1"], "reproduce", None)
     made = reproduce.open_table(args, print)
     mixers = "softmax longformer bigbird linformer linear poolingformer fastformer".split()
     plans = [made.plans[f"{row.name}-seed1"][0].command for row in made.rows]

@@ -10,6 +10,7 @@ from fairseq_plugins.cli import evaluate, prepare_translation
 from fairseq_plugins.cli.train import read_request
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
+from fairseq_plugins.options.arguments import read
 from fairseq_plugins.train import planning, sweep
 from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import SIZES
@@ -53,7 +54,8 @@ def data(tmp_path_factory, toy_data) -> Path:
 
 def make(data, out, *words, table="ftc"):
     words = [table, data, "--out", out, "--cpu", "--threads", 1, *words]
-    return reproduce.open_table(reproduce.read_arguments(list(map(str, words))), print)
+    args = read(reproduce.Reproduce, list(map(str, words)), "reproduce", None)
+    return reproduce.open_table(args, print)
 
 
 class InTurn(ThreadPoolExecutor):

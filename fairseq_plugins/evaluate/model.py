@@ -1,0 +1,110 @@
+"""The model to evaluate: its checkpoints or its export, and the options of its generation."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+from fairseq_plugins.compat.literals import read_literal
+from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.evaluate import averages
+from fairseq_plugins.evaluate.request import EvaluationRequest, apart
+from fairseq_plugins.options import fairseq_parser
+from fairseq_plugins.search.choose_engine import open_engine
+from fairseq_plugins.search.engine import Engine
+from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
+from fairseq_plugins.search.torch_backend.trained_model import (
+    TrainedModel,
+    only_for_checkpoints,
+    search_options,
+)
+
+# options of fairseq's tasks that this command sets or does anyway
+OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
+OF_CHECKPOINTS = ("fp16", "model_overrides", "batch_size")  # besides options of the search
+LENGTHS = ("--max-len-a", "--max-len-b")
+
+
+def parse_generation(words: Sequence[str]) -> argparse.Namespace:
+    """The options of generation, as fairseq-generate parses them; `limited` if they limit lengths.
+
+    Raises:
+        ConfigurationError: fairseq-generate does not take an option, or it changes the task, which
+            the training determines.
+    """
+    place = ["DATA", "--path", "RUN"]
+    given = fairseq_parser.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    check_range("--beam", given.beam, 1)
+    given.limited = any(word in LENGTHS for word in apart(words))
+    options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
+    of_training = options_of.keys() - OF_THE_TASK
+    for word in apart(words):
+        if word in map(flag, of_training):
+            raise ConfigurationError(
+                f"{word} is for training, but the model is already trained: remove it"
+            )
+    return given
+
+
+def generation_parser() -> argparse.ArgumentParser:
+    """The parser of fairseq-generate's options."""
+    parser = options.get_generation_parser()
+    parser.add_argument("--arch", "-a", default="wav2vec2")  # as fairseq-generate adds it
+    return parser
+
+
+def open_with(given: argparse.Namespace, models: Sequence[Path], data: Path, cpu: bool) -> Engine:
+    """Load checkpoints, or the folder of an export, with options of fairseq-generate.
+
+    Raises:
+        ConfigurationError: an option is not for such a model.
+    """
+    if not is_export(models[0]):
+        return TrainedModel(
+            models, data, cpu, given.fp16, given, given.max_tokens, seed=given.seed,
+            max_sentences=given.batch_size, overrides=read_literal(given.model_overrides),
+            word_by_word=False,
+        )  # fmt: skip
+    return open_engine(
+        models[0], max_tokens=given.max_tokens or 4000,
+        threads=torch.get_num_threads(), **options_of_export(given),
+    )  # fmt: skip
+
+
+def options_of_export(given: argparse.Namespace) -> dict[str, Any]:
+    """The options of the search for an exported model, from those of fairseq-generate.
+
+    Raises:
+        ConfigurationError: an option is only for checkpoints.
+    """
+    search, unset = dict(vars(search_options(given))), generation_parser()
+    for name in OF_CHECKPOINTS:
+        if getattr(given, name) != unset.get_default(name):
+            raise ConfigurationError(only_for_checkpoints(name))
+    return search
+
+
+def choose(request: EvaluationRequest) -> list[Path]:
+    """The checkpoints to average, or the single checkpoint to use; of an export, its description.
+
+    Raises:
+        ConfigurationError: a checkpoint is missing, or there are too few.
+    """
+    run = request.run
+    if is_export(run):
+        if request.last or request.best or request.checkpoint:
+            raise ConfigurationError(f"{run} is an exported model, which has no checkpoints")
+        return [run / CONFIG]
+    if request.last is None and request.best is None:
+        path = run / (request.checkpoint or "checkpoint_best.pt")
+        if not path.is_file():
+            have = sorted(path.name for path in run.glob("*.pt"))
+            raise ConfigurationError(
+                f"{path} is missing: {run} has {', '.join(have) or 'no checkpoint; train first'}"
+            )
+        return [path]
+    return averages.choose([run], request.last, request.best, request.by)
