@@ -38,33 +38,26 @@ class Lines(Device, Command):
 
     input: Path | None = option(None, "the text to read (default: standard input)", metavar="FILE")
     output: Path | None = option(
-        None,
-        "the file to write, which has a temporary name until it is complete (default: standard "
-        "output)",
-        metavar="FILE",
-    )
+        None, "the file to write, which has a temporary name until it is complete (default: "
+        "standard output)", metavar="FILE",
+    )  # fmt: skip
     model: Sequence[Path] = option(
-        REQUIRED,
-        "a checkpoint, a folder with checkpoint_best.pt, or an exported model",
-        metavar="DIR",
-        nargs=1,
-    )
+        REQUIRED, "a checkpoint, a folder with checkpoint_best.pt, or an exported model",
+        metavar="DIR", nargs=1,
+    )  # fmt: skip
     data: Path | None = option(
         None, "the prepared folder (default: the one that the model was trained on)", metavar="DIR"
     )
     max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
     buffer: int = option(
-        2000,
-        "the number of inputs that are read and sorted by length at a time; on a terminal it is 1",
-        least=1,
-    )
+        2000, "the number of inputs that are read and sorted by length at a time; on a terminal it "
+        "is 1", least=1,
+    )  # fmt: skip
     threads: int = option(1, "the number of threads of an exported model", least=1, most=MOST)
     processes: int = option(
-        1,
-        "the number of processes, each with its own copy of an exported model; only for files",
-        least=1,
-        most=MOST,
-    )
+        1, "the number of processes, each with its own copy of an exported model; only for files",
+        least=1, most=MOST,
+    )  # fmt: skip
 
 
 @dataclass
@@ -72,11 +65,9 @@ class TextOut(Precision, Options, Lines):
     """The options of a command whose model writes text."""
 
     model: Sequence[Path] = option(
-        REQUIRED,
-        "a checkpoint or a folder with checkpoint_best.pt (several form an ensemble), or an "
-        "exported model",
-        metavar="DIR",
-    )
+        REQUIRED, "a checkpoint or a folder with checkpoint_best.pt (several form an ensemble), or "
+        "an exported model", metavar="DIR",
+    )  # fmt: skip
     json: bool = option(False, "write one JSON object for each input, as described above")
 
     def __post_init__(self) -> None:

@@ -43,32 +43,24 @@ class Distill(Precision, BeamSearch, Device, Command):
     )
     out: Path = option(REQUIRED, "the folder to write", metavar="NEW")
     last: int | None = option(
-        None,
-        "average the newest K checkpoints of each run, as evaluate does",
-        least=1,
+        None, "average the newest K checkpoints of each run, as evaluate does", least=1,
         metavar="K",
-    )
+    )  # fmt: skip
     keep: str = option(
-        "teacher",
-        "teacher: its best text; nearest: of its --nbest best texts the one nearest to the "
-        "reference by BLEU; both: its best text and the original pair",
-        choices=KEEP,
-    )
+        "teacher", "teacher: its best text; nearest: of its --nbest best texts the one nearest to "
+        "the reference by BLEU; both: its best text and the original pair", choices=KEEP,
+    )  # fmt: skip
     nbest: int | None = option(
-        None,
-        "the number of texts that --keep nearest chooses among (default: the beam size)",
+        None, "the number of texts that --keep nearest chooses among (default: the beam size)",
         least=2,
-    )
+    )  # fmt: skip
     extra: Path | None = option(
-        None,
-        "more source text, one line each, for which the teacher writes targets",
+        None, "more source text, one line each, for which the teacher writes targets",
         metavar="FILE",
-    )
+    )  # fmt: skip
     back_translate: Path | None = option(
-        None,
-        "more target text, one line each, for which --reverse writes sources",
-        metavar="FILE",
-    )
+        None, "more target text, one line each, for which --reverse writes sources", metavar="FILE",
+    )  # fmt: skip
     reverse: Sequence[Path] = option(
         (), "a teacher of the opposite direction, for --back-translate", metavar="TEACHER"
     )
@@ -77,18 +69,14 @@ class Distill(Precision, BeamSearch, Device, Command):
         "do not mark back-translated sources with a tag, which is an unused word of the dictionary",
     )
     max_len: int | None = option(
-        None,
-        "the maximum length of an output in subwords (default: that of translate or summarize)",
-        least=1,
-    )
+        None, "the maximum length of an output in subwords (default: that of translate or "
+        "summarize)", least=1,
+    )  # fmt: skip
     max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
     processes: int | None = option(
-        None,
-        "the number of processes, each with a teacher (default: one per GPU; without a GPU, one "
-        "per core)",
-        least=1,
-        most=MOST,
-    )
+        None, "the number of processes, each with a teacher (default: one per GPU; without a GPU, "
+        "one per core)", least=1, most=MOST,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,12 +12,14 @@ of time. The file's name ends in .svg or .png. This command needs matplotlib.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file, read_json
-from fairseq_plugins.options.arguments import add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.system import plotting
 from fairseq_plugins.train import history, sweep_report
 
@@ -84,14 +86,18 @@ def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
         axes[0].figure.legend(*handles, ncol=2, fontsize=8, loc="outside upper center")
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("plot", __doc__)
-    parser.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN",
-        help="the folder of a training; or one JSON file of sweep or benchmark",
-    )  # fmt: skip
-    add_path(parser, "--out", "FILE", "the picture to write (.svg or .png)", required=True)
-    args = parser.parse_args(argv)
+@dataclass
+class Plot(Command):
+    """The options of the command."""
+
+    runs: Sequence[Path] = argument(
+        "the folder of a training; or one JSON file of sweep or benchmark", "RUN"
+    )
+    out: Path = option(REQUIRED, "the picture to write (.svg or .png)", metavar="FILE")
+
+
+@command
+def main(args: Plot) -> int:
     plotting.check(args.out, "--out")
     out, first = output_file("--out", args.out), args.runs[0]
     if not first.is_file():

@@ -48,28 +48,21 @@ class Translate(TextOut):
         metavar="DIR",
     )
     max_len: int | None = option(
-        None,
-        "the maximum length of a translation in subwords (default: 1.2 times the subwords of the "
-        "line plus 10, or more where the training data needs it)",
-        least=1,
-    )
+        None, "the maximum length of a translation in subwords (default: 1.2 times the subwords of "
+        "the line plus 10, or more where the training data needs it)", least=1,
+    )  # fmt: skip
     prefixes: Path | None = option(
-        None,
-        "a file with a line for each input line: text that its translation must begin with, or an "
-        "empty line",
-        metavar="FILE",
-    )
+        None, "a file with a line for each input line: text that its translation must begin with, "
+        "or an empty line", metavar="FILE",
+    )  # fmt: skip
     check_spans: bool = option(
-        False,
-        "count translations that lack a tag, URL, number or other text that prepare-translation "
-        "--protect would have protected",
-    )
+        False, "count translations that lack a tag, URL, number or other text that "
+        "prepare-translation --protect would have protected",
+    )  # fmt: skip
     html: Path | None = option(
-        None,
-        "also write a page that shows the attention of each translation to its source; only for "
-        "trained models, not for exports",
-        metavar="FILE",
-    )
+        None, "also write a page that shows the attention of each translation to its source; only "
+        "for trained models, not for exports", metavar="FILE",
+    )  # fmt: skip
 
 
 class Done(NamedTuple):

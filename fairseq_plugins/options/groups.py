@@ -14,12 +14,9 @@ class UserDirs:
     """Of commands that load models."""
 
     user_dir: Sequence[Path] = option(
-        (),
-        "a folder with your own parts, models and tasks, which is imported as fairseq does; "
-        "repeatable",
-        metavar="DIR",
-        repeatable=True,
-    )
+        (), "a folder with your own parts, models and tasks, which is imported as fairseq does; "
+        "repeatable", metavar="DIR", repeatable=True,
+    )  # fmt: skip
 
 
 @dataclass

@@ -27,19 +27,14 @@ class BeamSearch:
 
     beam: int = option(5, "the beam size", least=1)
     lenpen: float = option(
-        1.0,
-        "the length penalty; a value above 1 favours long outputs",
-        least=-LARGEST_PENALTY,
+        1.0, "the length penalty; a value above 1 favours long outputs", least=-LARGEST_PENALTY,
         most=LARGEST_PENALTY,
-    )
+    )  # fmt: skip
     min_len: int = option(1, "the minimum length of an output in subwords", least=0)
     no_repeat_ngram: int = option(
-        0,
-        "no sequence of N subwords occurs twice in an output; 0 turns this off (default: 3 for "
-        "summaries, 0 for translations)",
-        least=0,
-        name=FAIRSEQ_NAMES["no_repeat_ngram"],
-    )
+        0, "no sequence of N subwords occurs twice in an output; 0 turns this off (default: 3 for "
+        "summaries, 0 for translations)", least=0, name=FAIRSEQ_NAMES["no_repeat_ngram"],
+    )  # fmt: skip
 
 
 @dataclass
@@ -59,11 +54,9 @@ class Options(BeamSearch):
     sampling: bool = option(False, "draw outputs at random instead of searching for the best")
     sampling_topk: int = option(0, "draw from the N most probable subwords; 0 allows all", least=0)
     temperature: float = option(
-        1.0,
-        "a temperature below 1 makes probable subwords more probable when sampling",
-        least=SMALLEST_TEMPERATURE,
-        metavar="T",
-    )
+        1.0, "a temperature below 1 makes probable subwords more probable when sampling",
+        least=SMALLEST_TEMPERATURE, metavar="T",
+    )  # fmt: skip
     seed: int = option(1, "the random seed of --sampling", least=0, most=LARGEST_SEED)
 
     @classmethod
