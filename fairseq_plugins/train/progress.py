@@ -96,7 +96,7 @@ class Progress(Reports, logging.Handler):
 
     def _keep(self, **report: Any) -> None:
         if "stats" in report:
-            hours = round(self.trainer.cumulative_training_time() / 3600, 5)
+            hours = round(float(self.trainer.cumulative_training_time()) / 3600, 5)
             report.update(stats=history.numbers(report["stats"]), hours=hours)
         if self.master:
             history.add(self.folder, **report)
