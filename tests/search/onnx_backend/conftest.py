@@ -5,17 +5,7 @@ import json
 import pytest
 
 from fairseq_plugins.files import digest
-from tests.export.conftest import (  # noqa: F401
-    build,
-    build_joined,
-    export_joined,
-    export_tiny,
-    joined_data,
-    joined_task,
-    parse,
-    parse_joined,
-    task,
-)
+from tests.export.conftest import export_joined, export_tiny, joined_task, task  # noqa: F401
 
 
 def sign(folder):
