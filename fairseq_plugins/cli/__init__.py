@@ -9,6 +9,7 @@ once.
 
 import ast
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import os
@@ -122,7 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(fairseq_plugins.__version__)
         return 0
     if name not in found:
-        raise ConfigurationError(f"{name}: no such command; choose from {', '.join(found)}")
+        near = difflib.get_close_matches(name, found, 2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        raise ConfigurationError(f"{name}: no such command; {hint}-h lists all of them")
     path = found[name].relative_to(PACKAGE.parent).with_suffix("")
 
     def command(words: Sequence[str]) -> int:

@@ -156,9 +156,9 @@ def read_checkpoint(file: BinaryIO, **_options: Any) -> dict[str, Any]:
             state[name] = plain(state[name])
     except (unpickling.Rejected, ConfigurationError, RecursionError) as error:
         raise RefusedCheckpoint(
-            f"checkpoint {path} is refused and nothing in it was run: {error}, which fairseq never "
-            "writes, so the file may be malicious. Use a checkpoint from a source you trust. For "
-            "types of your own see BUILDERS in fairseq_plugins.compat.unpickling"
+            f"checkpoint {path} is rejected, and nothing in it was run: {error}, which fairseq "
+            "never writes, so the file may be malicious. Use a checkpoint from a source you trust. "
+            "For types of your own see BUILDERS in fairseq_plugins.compat.unpickling"
         ) from None
     except Exception as error:
         raise _damaged(path, error) from None

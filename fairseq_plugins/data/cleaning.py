@@ -36,7 +36,7 @@ class Limits(NamedTuple):
         ratio = settings["max_ratio"]
         if 2 * dropped.get(Limits.uneven(ratio), 0) <= read:
             return ""
-        told = f"Most pairs were left out for --max-ratio {ratio:g}. "
+        told = f"Most pairs were filtered out for --max-ratio {ratio:g}. "
         if Processing.of(settings).tokenised_before:
             return told + (
                 "Text without spaces between words counts as one word a line: for it give "

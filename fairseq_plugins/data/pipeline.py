@@ -209,8 +209,8 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
             read_of[split] += 1
             if problem and task.complete and split != "train":
                 raise ConfigurationError(
-                    f"{name} of {split}: {problem}: such {task.units} are left out of train only, "
-                    "because scores need the whole set: shorten or remove it"
+                    f"{name} of {split}: {problem}: such {task.units} are filtered out of the "
+                    "training set only, because scores need the whole set: shorten or remove it"
                 )
             if problem:
                 left_out.add(split, name, problem)

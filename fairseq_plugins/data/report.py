@@ -107,9 +107,9 @@ def left_out(reasons: dict[str, int], units: str) -> list[str]:
     """
     count = sum(reasons.values())
     if not count:
-        return [f"No {units[:-1]} was left out."]
+        return [f"No {units[:-1]} was filtered out."]
     by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
-    return [f"{count:,} {units} were left out; {LEFT_OUT} names them", *by_reason]
+    return [f"{count:,} {units} were filtered out; {LEFT_OUT} names them", *by_reason]
 
 
 class LeftOut:

@@ -150,5 +150,5 @@ def read_archives(archives: Sequence[Path], ids: Path | None) -> tuple[list[str]
             f"{missing[0]}: give all archives"
         )
     if broken:
-        print(f"{broken} empty or broken stories are left out", file=sys.stderr)
+        print(f"{broken} empty or broken stories are skipped", file=sys.stderr)
     return sources, targets

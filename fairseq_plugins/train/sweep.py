@@ -305,7 +305,7 @@ class Sweep:
             "training": self.describe_training(row, plan),
             "scoring": {
                 "scores": shown,
-                "checkpoint": "the best checkpoint on valid" if best else tested,
+                "checkpoint": "the best checkpoint on the validation set" if best else tested,
                 "generate": list(self.request.generate),
             },
         }

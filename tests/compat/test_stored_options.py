@@ -255,5 +255,5 @@ def test_options_that_contain_themselves_are_refused(plant):
         cfg["common"]["loop"] = cfg
 
     path = plant(change)
-    with pytest.raises(ConfigurationError, match="refused.*recursion"):
+    with pytest.raises(ConfigurationError, match="rejected.*recursion"):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))

@@ -46,7 +46,7 @@ def test_every_text_and_label_arrives(prepared):
 
 def test_the_report_counts(prepared):
     report = (prepared[0] / "report.txt").read_text()
-    assert "No text was left out." in report and "takes 11 positions" in report
+    assert "No text was filtered out." in report and "takes 11 positions" in report
     assert "bad       30      6     8" in report and "good      30      6     7" in report
 
 
@@ -109,7 +109,7 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, shared):
         "train\ttrain.tsv:7\tbyte 0 is not UTF-8",
         "train\ttrain.tsv:9\tno label of one word",
     ]
-    assert "6 texts were left out" in (tmp_path / "data" / "report.txt").read_text()
+    assert "6 texts were filtered out" in (tmp_path / "data" / "report.txt").read_text()
 
 
 # --- archives -------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_broken_stories_are_named(prepared):
         "test\tstory39\tbyte 0 is not UTF-8",
     ]
     report = (prepared / "report.txt").read_text()
-    assert "3 documents were left out" in report and "1  not UTF-8" in report
+    assert "3 documents were filtered out" in report and "1  not UTF-8" in report
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

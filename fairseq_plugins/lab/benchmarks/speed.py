@@ -175,7 +175,7 @@ def _write_exports(out: Path) -> set[str]:
             generate.write_untrained(name.replace("FOLDER", str(out)), words, out / "data")
         except ConfigurationError as error:
             missing.add(name)
-            print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
+            print(f"{name} is skipped: {error}", file=sys.stderr, flush=True)
     return missing
 
 

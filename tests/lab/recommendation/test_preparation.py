@@ -58,7 +58,9 @@ def test_titles_and_impressions_arrive(tmp_path):
     key = str
     assert sorted(found, key=key) == sorted(wanted, key=key)
     report = (tmp_path / "data/report.txt").read_text()
-    assert "30 news in train, and 7 more in test." in report and "No line was left out" in report
+    assert (
+        "30 news in train, and 7 more in test." in report and "No line was filtered out" in report
+    )
 
 
 BAD = {
@@ -86,7 +88,9 @@ def test_bad_lines_are_named_and_counted(tmp_path):
         for n, (split, problem) in enumerate(zip(splits, BAD.values()))
     ]
     report = (folder / "report.txt").read_text()
-    assert "7 lines were left out; left_out.txt names them" in report and "2  no click" in report
+    assert (
+        "7 lines were filtered out; left_out.txt names them" in report and "2  no click" in report
+    )
 
 
 def test_a_split_without_impressions_is_refused(tmp_path):
