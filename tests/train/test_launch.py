@@ -357,15 +357,20 @@ def test_a_killed_process_is_named(toy_data, tmp_path, by_loss):
 def test_a_machine_that_is_lost_and_joins_again_changes_no_parameter(
     toy_data, tmp_path, by_loss, update
 ):
-    """Two "machines" of one process each; the second one dies, and is started again."""
+    """Two "machines" of one process each; the one that is not HOST dies, and is started again."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        endpoint = f"localhost:{free.getsockname()[1]}"
+        port = free.getsockname()[1]
     words = [*by_loss, "--", *TINY, "--max-tokens", 400, "--max-update", 30, "--warmup-updates", 2]
     words += ["--save-interval-updates", 10, "--validate-interval-updates", 1000]
-    several = ["--nodes", 2, "--rendezvous", endpoint, *words]
+    several = ["--nodes", 2, "--rendezvous", f"localhost:{port}", *words]
     run, whole = tmp_path / "run", tmp_path / "whole"
-    first, second = (start(toy_data.bin, run, *several) for _ in range(2))
+    first = start(toy_data.bin, run, *several)
+    with contextlib.closing(socket.socket()) as asked:
+        while asked.connect_ex(("localhost", port)):  # the first one holds what they share
+            assert first.poll() is None
+            time.sleep(0.1)
+    second = start(toy_data.bin, run, *several)
     while f"num_updates={update}," not in "".join(log.read_text() for log in run.glob("*.log")):
         assert first.poll() is None and second.poll() is None
         time.sleep(0.05)
