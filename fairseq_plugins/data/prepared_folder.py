@@ -60,14 +60,17 @@ class Prepared:
             return found
         except (ValueError, KeyError, TypeError) as error:
             record = self.folder / RECORD
-            reason = str(error) if record.is_file() else "it is missing"
+            reason, advice = str(error), "make this one anew with them"
+            if not record.is_file():
+                reason = "it is missing"
+                advice = "describe one of fairseq-preprocess with the command adopt"
             if isinstance(error, KeyError) and self.settings:
                 reason = f"it has no {error.args[0]}"
                 if self.task not in ("translation", "summarization"):
                     reason += f", as it is for {self.task}"
             raise ConfigurationError(
                 f"{record} cannot be used ({reason}): give a folder that this version's prepare-* "
-                "commands made, or make this one anew with them"
+                f"commands made, or {advice}"
             ) from None
 
     @property

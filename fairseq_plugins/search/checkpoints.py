@@ -102,7 +102,13 @@ def load_models(
     trainings = []
     for path in paths:
         state = checkpoint_utils.load_checkpoint_to_cpu(path)
-        trainings.append(training_of(state, f"{option} {path}"))
+        training = training_of(state, f"{option} {path}")
+        trainings.append(training)
+        if training.task.get("langs") or training.task.get("lang_pairs"):
+            raise ConfigurationError(
+                f"{option} {path} was trained with --task {training.task['_name']}, whose tokens "
+                "of languages are not supported here: use fairseq-generate or fairseq-interactive"
+            )
     if data is not None and not isinstance(data, (str, os.PathLike)):
         kind = type(data).__name__
         raise ConfigurationError(f"--data {data!r} is of type {kind}: give the prepared folder")
