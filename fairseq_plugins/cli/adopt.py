@@ -8,48 +8,61 @@ the subword model, and with --text the raw text of the splits, into DATA-BIN. Af
 `translate`, `distill`, `export` and the Python classes take models trained on DATA-BIN.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.options.arguments import add_flag, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.text.processing import TOKENIZERS
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("adopt", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DATA-BIN", help="of fairseq-preprocess")
-    how = parser.add_mutually_exclusive_group(required=True)
-    add_path(how, "--bpe-codes", "FILE", "merges of subword-nmt or fastBPE that split the words")
-    add_path(how, "--sentencepiece", "FILE", "model of SentencePiece that split the text")
-    parser.add_argument(
-        "--tokenizer", choices=TOKENIZERS, default="none",
-        help="what tokenised the text before (default: %(default)s)",
+@dataclass
+class Adopt(Command):
+    """The options of the command."""
+
+    folder: Path = argument("a folder of fairseq-preprocess", "DATA-BIN")
+    bpe_codes: Path | None = option(
+        None, "merges of subword-nmt or fastBPE that split the words", metavar="FILE",
+        group="subwords",
     )  # fmt: skip
-    add_flag(parser, "--lowercase", "the text was made lower-case before")
-    add_path(
-        parser, "--text", "DIR", "raw text, such as DIR/test.de and DIR/test.en, for `evaluate`"
+    sentencepiece: Path | None = option(
+        None, "model of SentencePiece that split the text", metavar="FILE", group="subwords"
     )
-    for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}-lang", metavar="LANG", help="default: of the names in DATA-BIN"
-        )
-    args = parser.parse_args(argv)
-    if bool(args.source_lang) != bool(args.target_lang):
-        raise ConfigurationError("--source-lang and --target-lang belong together: give both")
-    if not args.folder.is_dir():
-        raise ConfigurationError(f"DATA-BIN {args.folder}: no such folder")
-    check_path("DATA-BIN", args.folder)
+    tokenizer: str = option("none", "what tokenised the text before", choices=TOKENIZERS)
+    lowercase: bool = option(False, "the text was made lower-case before")
+    text: Path | None = option(
+        None, "raw text, such as DIR/test.de and DIR/test.en, for `evaluate`", metavar="DIR"
+    )
+    source_lang: str | None = option(
+        None, "source language (default: that in the names of the data)", metavar="LANG"
+    )
+    target_lang: str | None = option(
+        None, "target language (default: that in the names of the data)", metavar="LANG"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.bpe_codes and not self.sentencepiece:
+            raise ConfigurationError("how was the text split? Give --bpe-codes or --sentencepiece")
+        if bool(self.source_lang) != bool(self.target_lang):
+            raise ConfigurationError("--source-lang and --target-lang belong together: give both")
+        if not self.folder.is_dir():
+            raise ConfigurationError(f"DATA-BIN {self.folder}: no such folder")
+        check_path("DATA-BIN", self.folder)
+
+
+@command
+def main(args: Adopt) -> int:
     needs_fairseq("adopt")
     from fairseq_plugins.data.adopt import adopt
 
-    subword, model = ("bpe", args.bpe_codes) if args.bpe_codes else ("sentencepiece", None)
-    pair = (args.source_lang, args.target_lang) if args.source_lang else None
-    splits = adopt(
-        args.folder, pair, subword, model or args.sentencepiece, args.tokenizer, args.lowercase,
-        args.text,
-    )  # fmt: skip
+    kind = "bpe" if args.bpe_codes else "sentencepiece"
+    pair = (args.source_lang, args.target_lang) if args.source_lang and args.target_lang else None
+    model = args.bpe_codes or args.sentencepiece
+    assert model is not None
+    splits = adopt(args.folder, pair, kind, model, args.tokenizer, args.lowercase, args.text)
     told = f"the text of {', '.join(splits)}" if splits else "no text: evaluate needs --text"
     print(f"{args.folder} can be used as a prepared folder; it has {told}")
     return 0

@@ -11,11 +11,15 @@ others, it takes those that `--save-interval-updates` wrote. `--best` takes thos
 One checkpoint is in memory at a time. Only parameters are averaged. Everything else is copied from
 the newest checkpoint, from the best with `--best`, or from the last one that you name.
 The optimizer's state is dropped, as it does not fit the average.
+
+`--num-epoch-checkpoints K` is `--last K --by epoch`, `--num-update-checkpoints K` is `--last K --by
+update` and `--num-best-checkpoints K` is `--best K`, as in fairseq's average_checkpoints.py.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
@@ -23,6 +27,11 @@ from fairseq_plugins.files import output_file
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import REQUIRED, option
 from fairseq_plugins.options.groups import Averaging, UserDirs
+
+
+def of_fairseq(ours: str) -> Any:
+    """An option of fairseq's average_checkpoints.py."""
+    return option(None, f"fairseq's name of {ours}", least=1, metavar="K", group="checkpoints")
 
 
 @dataclass
@@ -34,6 +43,17 @@ class Average(UserDirs, Averaging):
         metavar="PATH",
     )  # fmt: skip
     output: Path = option(REQUIRED, "the file to write", metavar="FILE")
+    num_epoch_checkpoints: int | None = of_fairseq("--last K --by epoch")
+    num_update_checkpoints: int | None = of_fairseq("--last K --by update")
+    num_best_checkpoints: int | None = of_fairseq("--best K")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for kind in ("epoch", "update"):
+            count = getattr(self, f"num_{kind}_checkpoints")
+            if count is not None:
+                self.last, self.by = count, kind
+        self.best = self.best or self.num_best_checkpoints
 
 
 @command

@@ -83,7 +83,8 @@ def test_an_average_of_half_precision_is_not_rounded(dtype, tmp_path, monkeypatc
 
 def test_last_epochs_and_updates(save_dir, tmp_path):
     paths = [save_dir / f"checkpoint{n}.pt" for n in (3, 4)]
-    assert_mean(average(tmp_path, save_dir, "--last", 2), paths)
+    for words in (("--last", 2), ("--num-epoch-checkpoints", 2)):
+        assert_mean(average(tmp_path, save_dir, *words), paths)
     found = {
         int(m.group(1)): save_dir / m.group(0)
         for m in (re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name) for name in os.listdir(save_dir))
@@ -91,8 +92,8 @@ def test_last_epochs_and_updates(save_dir, tmp_path):
     }
     newest = sorted(found)[-3:]
     assert max(newest) >= 10  # numbers are compared as numbers
-    state = average(tmp_path, save_dir, "--last", 3, "--by", "update")
-    assert_mean(state, [found[n] for n in newest])
+    for words in (("--last", 3, "--by", "update"), ("--num-update-checkpoints", 3)):
+        assert_mean(average(tmp_path, save_dir, *words), [found[n] for n in newest])
     # a training without checkpoints of epochs
     (tmp_path / "updates").mkdir()
     for path in found.values():
