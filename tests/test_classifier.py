@@ -78,15 +78,17 @@ def test_evaluate_scores_what_was_binarised(data, trained, capsys):
     score = stored["scores"]["accuracy"]
     assert score["score"] > 80 and stored["sentences"] == SIZES["test"]
     assert f"  accuracy = {score['score']:.2f} [" in out and "  macro F1 = " in out
-    assert "  reference bad" in out and "  text      " in out
+    assert "  reference   bad" in out and "  source      " in out
     # binarised and raw texts are read alike
     raw = (data / "text" / "raw" / "test.source").read_text().splitlines()
     labels = [prediction.label for prediction in Classifier(trained, cpu=True).classify(raw)]
-    assert (folder / "hypotheses.txt").read_text().split() == labels
-    before = (folder / "hypotheses.txt").stat().st_mtime_ns
+    outputs = folder / "outputs.jsonl"
+    written = [json.loads(line) for line in outputs.read_text("utf-8").splitlines()]
+    assert [row["hypothesis"] for row in written] == labels
+    before = outputs.stat().st_mtime_ns
     assert evaluate.main(words) == 0
     assert "kept:" in capsys.readouterr().err
-    assert (folder / "hypotheses.txt").stat().st_mtime_ns == before
+    assert outputs.stat().st_mtime_ns == before
     with pytest.raises(ConfigurationError, match="accuracy 100.00 is below --at-least 101"):
         evaluate.main([*words, "--at-least", "101"])
 

@@ -1,7 +1,7 @@
 """Accuracy and macro F1 of labels."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from fairseq_plugins.api import Classifier, Prediction
 from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
-from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
 
@@ -61,21 +61,15 @@ class Labels(TestSet):
             progress(len(some))
         return found
 
-    def write(self, output: list[Prediction], folder: Path) -> None:
-        """Write the labels to hypotheses.txt, and their probabilities to probabilities.txt."""
-        write_lines(folder / "hypotheses.txt", (label for label, _ in output))
-        write_lines(folder / "probabilities.txt", (f"{number:.6f}" for _, number in output))
+    def columns(self, output: list[Prediction]) -> dict[str, Iterable[Any]]:
+        """See `TestSet.columns`; a hypothesis is a label."""
+        texts = {"source": read_lines(self._sources), "reference": self.references}
+        probabilities = [float(probability) for _, probability in output]
+        return {**texts, "hypothesis": [each[0] for each in output], "probability": probabilities}
 
-    def read(self, folder: Path) -> list[Prediction]:
-        """See `TestSet.read`."""
-        probabilities = map(float, read_lines(folder / "probabilities.txt"))
-        return list(map(Prediction, read_lines(folder / "hypotheses.txt"), probabilities))
-
-    def columns(self, output: list[Prediction]) -> dict[str, Sequence[str]]:
-        """See `TestSet.columns`."""
-        labels = [f"{label} ({probability:.3f})" for label, probability in output]
-        texts = list(read_lines(self._sources))
-        return {"text": texts, "reference": self.references, "label": labels}
+    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[Prediction]:
+        """See `TestSet.output_of`."""
+        return [Prediction(row["hypothesis"], row["probability"]) for row in rows]
 
     def metrics(self, *outputs: list[Prediction]) -> list[Metric]:
         """Accuracy and macro F1 in percent."""

@@ -20,9 +20,10 @@ from fairseq_plugins.evaluate.classification import Labels
 from fairseq_plugins.evaluate.model import choose, options_of_export, parse_generation
 from fairseq_plugins.evaluate.request import EvaluationRequest, check
 from fairseq_plugins.evaluate.summarization import Summaries
-from fairseq_plugins.evaluate.test_sets import TestSet
+from fairseq_plugins.evaluate.test_sets import OUTPUTS, TestSet
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.files import alone_in, check_no_link, digest, read_json, write_json
+from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.search.checkpoints import Training, check_same_text, training_of
 from fairseq_plugins.search.onnx_backend.folder import (
     CONFIG,
@@ -112,8 +113,8 @@ def evaluate(
             "data": _identity(test.files),
             "options": generation,
         }
-        output = _kept(test, folder, inputs, say)
-        if output is None:
+        rows = _kept(test, folder, inputs, say)
+        if rows is None:
             for path in folder.iterdir():
                 path.unlink()
             with contextlib.ExitStack() as stack:  # lock the averages while they are used
@@ -128,9 +129,22 @@ def evaluate(
                     "cut off"
                 )
             test.check_total(output[0] if isinstance(output, tuple) else output)
-            test.write(output, folder)
-            write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})
-        scores = test.score(output)
+            rows = test.rows(output)
+            _keep(test, rows, folder, inputs)
+        output = test.output_of(rows)
+        metrics = test.metrics(output)
+        scores = bootstrap.scores(metrics, output)
+        of_texts = {
+            metric.name: [round(metric.of_text(sums), 4) for sums in metric.statistics(output)]
+            for metric in metrics
+            if metric.of_text is not None
+        }
+        scored = [
+            {**row, "scores": dict(zip(of_texts, numbers))}
+            for row, *numbers in zip(rows, *of_texts.values())
+        ]
+        if scored != rows:  # the first time, or with other options of the scores
+            _keep(test, scored, folder, inputs)
         write_json(
             folder / "scores.json",
             {
@@ -263,8 +277,14 @@ def test_set_of(task: str) -> Any:
     return TEST_SETS.get(task, Translations)
 
 
+def _keep(test: TestSet, rows: list[dict[str, Any]], folder: Path, inputs: Any) -> None:
+    """Write an output, and then what it depends on."""
+    test.write(rows, folder)
+    write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})
+
+
 def _kept(test: TestSet, folder: Path, inputs: Any, say: Callable[[str], None]) -> Any:
-    """The output of an earlier run with these inputs; None if missing or damaged."""
+    """The rows of an earlier run with these inputs; None if missing or damaged."""
     stored = read_json(folder / INPUTS) or {}
     written = stored.pop(OUTPUT, None)
     if stored != inputs:
@@ -278,7 +298,7 @@ def _kept(test: TestSet, folder: Path, inputs: Any, say: Callable[[str], None]) 
 
 def _digests(folder: Path) -> dict[str, str]:
     """The digests of the files of an output."""
-    return {path.name: digest(path) for path in sorted(folder.glob("*.t*"))}
+    return {OUTPUTS: digest(folder / OUTPUTS)} if (folder / OUTPUTS).is_file() else {}
 
 
 def _identity(paths: Sequence[Path]) -> list[list[Any]]:

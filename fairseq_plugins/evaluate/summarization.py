@@ -1,8 +1,9 @@
 """ROUGE of summaries."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq.data import data_utils
 
@@ -10,7 +11,7 @@ from fairseq_plugins.api import Summarizer
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
-from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import Metric, means
 from fairseq_plugins.scoring.rouge import METRICS, NAMES, Rouge, rouge
 from fairseq_plugins.text.sentences import BOUNDARY, separate_sentences
@@ -61,18 +62,14 @@ class Summaries(Written):
         self.cut_off = sum(not output.complete for output in found)
         return [self._text(output.pieces) for output in found]
 
-    def write(self, output: list[str], folder: Path) -> None:
-        """Write hypotheses.txt and references.txt, one document per line."""
-        write_lines(folder / "hypotheses.txt", output)
-        write_lines(folder / "references.txt", self.references)
-
-    def read(self, folder: Path) -> list[str]:
-        """See `TestSet.read`."""
-        return list(read_lines(folder / "hypotheses.txt"))
-
-    def columns(self, output: list[str]) -> dict[str, Sequence[str]]:
+    def columns(self, output: list[str]) -> dict[str, Iterable[Any]]:
         """See `TestSet.columns`."""
-        return {"reference": self.references, "summary": output}
+        texts = {"source": read_lines(self._source), "reference": self.references}
+        return {**texts, "hypothesis": output}
+
+    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[str]:
+        """See `TestSet.output_of`."""
+        return [row["hypothesis"] for row in rows]
 
     def metrics(self, *outputs: list[str]) -> list[Metric]:
         """See `TestSet.metrics`."""

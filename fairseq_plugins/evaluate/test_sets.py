@@ -1,5 +1,6 @@
 """Test sets: the texts of a split, what a model writes for them, and the scores of that."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.model import open_with
+from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.scoring.bootstrap import Metric
 
+OUTPUTS = "outputs.jsonl"  # one JSON object per text
 Progress = Callable[[int], Any]  # called with the number of texts of each finished batch
 
 
@@ -45,24 +48,29 @@ class TestSet:
         """
         raise NotImplementedError
 
-    def write(self, output: Any, folder: Path) -> None:
-        """Write the output to files, of which hypotheses.txt has a line per text."""
+    def columns(self, output: Any) -> dict[str, Iterable[Any]]:
+        """The sources, references and hypotheses of all texts, and all that `output_of` needs."""
         raise NotImplementedError
 
-    def read(self, folder: Path) -> Any:
-        """The output that `write` wrote.
+    def rows(self, output: Any) -> list[dict[str, Any]]:
+        """The values of each text, by the names of `columns`."""
+        columns = self.columns(output)
+        return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
-        Raises:
-            ValueError: it is not whole.
-        """
+    def output_of(self, rows: Sequence[dict[str, Any]]) -> Any:
+        """The output that `rows` describes."""
         raise NotImplementedError
+
+    def write(self, rows: Sequence[dict[str, Any]], folder: Path) -> None:
+        """Write the rows, one JSON object per line."""
+        write_lines(folder / OUTPUTS, (json.dumps(row, ensure_ascii=False) for row in rows))
+
+    def read(self, folder: Path) -> list[dict[str, Any]]:
+        """The rows that `write` wrote."""
+        return [json.loads(line) for line in read_lines(folder / OUTPUTS)]
 
     def metrics(self, *outputs: Any) -> list[Metric]:
         """The scores of these outputs."""
-        raise NotImplementedError
-
-    def columns(self, output: Any) -> dict[str, Sequence[str]]:
-        """What belongs to each text, by its name, such as its reference and the output."""
         raise NotImplementedError
 
     def score(self, output: Any) -> dict[str, dict[str, Any]]:
@@ -81,12 +89,10 @@ class TestSet:
             )
 
     def examples(self, output: Any, count: int) -> Iterator[str]:
-        """Yield up to `count` texts, evenly spaced, each with its columns below each other."""
-        columns, count = self.columns(output), min(count, self.total)
-        width = max(map(len, columns)) + 1
+        """Yield up to `count` texts, evenly spaced, each with the values of its row."""
+        rows, count = self.rows(output), min(count, self.total)
         for number in (self.total * place // count for place in range(count)):
-            lines = [f"  {name:{width}}{column[number]}" for name, column in columns.items()]
-            yield "\n".join(lines) + "\n"
+            yield "".join(f"  {name:12}{value}\n" for name, value in rows[number].items())
 
 
 class Written(TestSet):

@@ -1,6 +1,7 @@
 """BLEU and chrF of translations."""
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
-from fairseq_plugins.files import read_lines, write_lines
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import Metric
 from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
@@ -173,19 +174,14 @@ class Translations(Written):
         self.cut_off = len(model.cut_off)
         return self.text(pieces, sources)
 
-    def write(self, output: Text, folder: Path) -> None:
-        """Write hypotheses.tokens and hypotheses.txt, one translation per line."""
-        write_lines(folder / "hypotheses.tokens", output.tokens)
-        write_lines(folder / "hypotheses.txt", output.plain)
+    def columns(self, output: Text) -> dict[str, Iterable[Any]]:
+        """See `TestSet.columns`; the tokens are those of tokenised BLEU."""
+        texts = {"source": read_lines(self._source), "reference": self.references.plain}
+        return {**texts, "hypothesis": output.plain, "tokens": output.tokens}
 
-    def read(self, folder: Path) -> Text:
-        """See `TestSet.read`."""
-        return Text(*(list(read_lines(folder / f"hypotheses.{x}")) for x in ("tokens", "txt")))
-
-    def columns(self, output: Text) -> dict[str, Sequence[str]]:
-        """See `TestSet.columns`."""
-        sources, references = list(read_lines(self._source)), self.references.plain
-        return {"source": sources, "reference": references, "translation": output.plain}
+    def output_of(self, rows: Sequence[dict[str, Any]]) -> Text:
+        """See `TestSet.output_of`."""
+        return Text([row["tokens"] for row in rows], [row["hypothesis"] for row in rows])
 
 
 def of_sacrebleu(
@@ -198,7 +194,10 @@ def of_sacrebleu(
     def statistics(output: Text) -> np.ndarray:
         return np.array(metric._extract_corpus_statistics(side(output), [lines]), dtype=float)
 
-    def score(sums: np.ndarray) -> float:
+    def score(sums: np.ndarray, metric: Any = metric) -> float:
         return metric._compute_score_from_stats(sums).score
 
-    return Metric(name, statistics, score, str(metric.get_signature()), has_interval=False)
+    single = copy.copy(metric)
+    single.effective_order = True  # for texts of fewer than four words
+    of_text = None if name == TOKENISED_BLEU else partial(score, metric=single)
+    return Metric(name, statistics, score, str(metric.get_signature()), False, of_text)

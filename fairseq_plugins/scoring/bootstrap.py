@@ -21,6 +21,7 @@ class Metric(NamedTuple):
         score: the score of such sums.
         signature: everything that changes the score.
         has_interval: whether its interval is reported.
+        of_text: the score of a single text's sums; None if it has no meaning for a single text.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Metric(NamedTuple):
     score: Callable[[np.ndarray], float]
     signature: str
     has_interval: bool = True
+    of_text: Callable[[np.ndarray], float] | None = None
 
 
 def means(
@@ -48,8 +50,11 @@ def means(
         found = known[id(output)][:, column]
         return np.stack([found, np.ones_like(found)], axis=1)
 
+    def percent(sums: np.ndarray) -> float:
+        return float(100 * sums[0] / sums[1])
+
     return [
-        Metric(name, partial(statistics, number), lambda sums: 100 * sums[0] / sums[1], signature)
+        Metric(name, partial(statistics, number), percent, signature, of_text=percent)
         for number, name in enumerate(names)
     ]
 

@@ -85,5 +85,5 @@ def test_a_split_that_is_missing_is_an_error(labels, tmp_path):
 
 def test_output_is_read_as_it_was_written(labels, tmp_path):
     found = answers(labels, 5)
-    labels.write(found, tmp_path)
-    assert labels.read(tmp_path) == found
+    labels.write(labels.rows(found), tmp_path)
+    assert labels.output_of(labels.read(tmp_path)) == found

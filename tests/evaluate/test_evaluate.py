@@ -206,6 +206,11 @@ def translations(monkeypatch, data):
     return Output
 
 
+def column(folder, name):
+    lines = (folder / "outputs.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line)[name] for line in lines]
+
+
 def call(*words):
     return command.main([str(word) for word in words])
 
@@ -249,7 +254,7 @@ def test_work_is_kept_until_its_inputs_change(data, fresh_run, translations, tmp
     call(*words, "--beam", 2)
     assert len(translations.calls) == 6 and not find_damage(str(averages))
     # and so is output that is no longer whole
-    text = fresh_run / "evaluation" / "test-last2-beam5" / "hypotheses.txt"
+    text = fresh_run / "evaluation" / "test-last2-beam5" / "outputs.jsonl"
     whole = text.read_bytes()
     for number, damaged in enumerate((b"", b"\xff\n", whole[:-9], whole + b"more\n"), 7):
         text.write_bytes(damaged)
@@ -299,9 +304,19 @@ def test_which_checkpoint(data, fresh_run, translations):
     call(data, fresh_run, "--last", 1, "--by", "update")
     expected = ["checkpoint_best.pt", "best2.pt", "checkpoint_last.pt", "last1-update.pt"]
     assert translations.calls == expected
-    scores = json.loads(
-        (fresh_run / "evaluation" / "test-best2-beam5" / "scores.json").read_text("utf-8")
-    )
+    folder = fresh_run / "evaluation" / "test-best2-beam5"
+    scores = json.loads((folder / "scores.json").read_text("utf-8"))
+    assert column(folder, "source") == [line.upper() for line in TARGET * 3]
+    assert column(folder, "reference") == TARGET * 3
+    for hypothesis, reference, of_text in zip(
+        column(folder, "hypothesis"), TARGET * 3, column(folder, "scores")
+    ):
+        chrf = sacrebleu.metrics.CHRF(lowercase=True).sentence_score(hypothesis, [reference])
+        bleu = sacrebleu.metrics.BLEU(lowercase=True, effective_order=True).sentence_score(
+            hypothesis, [reference]
+        )
+        expected = {"chrF2": chrf.score, "BLEU": bleu.score}
+        assert of_text == pytest.approx(expected, abs=1e-4)
     assert len(scores["checkpoints"]) == 2 and scores["sentences"] == 18
     assert scores["options"][:2] == ["--beam", "5"]
     assert all(name.startswith("checkpoint.best_loss") for name in scores["checkpoints"])
@@ -493,7 +508,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     averaged = fresh_run / "evaluation" / "last2.pt"
     how = ["--gen-subset", "valid", "--beam", 5, "--max-tokens", 4096, "--max-len-b", 5, "--cpu"]
     log = run_generate(data, "--path", averaged, *how).output
-    hypotheses = (folder / "hypotheses.tokens").read_text("utf-8").splitlines()
+    hypotheses = column(folder, "tokens")
     printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
     pieces = [printed[str(number)] for number in range(6)]
     assert hypotheses == Translations(data, "valid", "en").text(pieces).tokens
@@ -503,7 +518,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     equal = shutil.copytree(str(fresh_run), str(tmp_path / "equal"))
     assert call(*words[:6], "--ensemble", equal, *words[6:]) == 0
     (ensemble,) = folder.parent.glob(folder.name + "-ensemble2-*")
-    assert (ensemble / "hypotheses.tokens").read_text("utf-8").splitlines() == hypotheses
+    assert column(ensemble, "tokens") == hypotheses
 
 
 # --------------------------------------------------------------------------------------------------
@@ -679,11 +694,13 @@ def test_summaries_are_trained_on_a_cpu_and_scored(
     assert call(documents, run, *words) == 0
     scored = capsys.readouterr().out
     assert re.search(r"  ROUGE-Lsum = \d+\.\d\d \[.*stem:porter", scored)
-    assert "  summary   " in scored
+    assert "  hypothesis  " in scored
     name = "test-checkpoint_best-beam5-generate_headlines"
     folder = run / "evaluation" / name
-    references = (folder / "references.txt").read_text("utf-8").splitlines()
-    assert references == (documents / "text" / "raw" / "test.target").read_text().splitlines()
+    assert (
+        column(folder, "reference")
+        == (documents / "text" / "raw" / "test.target").read_text().splitlines()
+    )
     scores = json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
     assert list(scores) == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
 

@@ -25,5 +25,5 @@ def test_texts_to_show_are_spread():
     test = Numbers()
     for total, count, expected in ((10, 3, [0, 3, 6]), (2, 5, [0, 1]), (0, 4, [])):
         test.total = total
-        shown = [f"  text      {n}\n  reference {n * n}\n" for n in expected]
+        shown = [f"  text        {n}\n  reference   {n * n}\n" for n in expected]
         assert list(test.examples([n * n for n in range(total)], count)) == shown

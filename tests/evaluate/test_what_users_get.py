@@ -1,6 +1,7 @@
 """Evaluation scores the text that `translate` and an exported model write, line by line."""
 
 import io
+import json
 import random
 import sys
 from types import SimpleNamespace
@@ -67,8 +68,8 @@ def call(command, *words):
 
 
 def written(run, split="test"):
-    (found,) = (run / "evaluation").glob(f"{split}-*/hypotheses.txt")
-    return found.read_text("utf-8").split("\n")[:-1]
+    (found,) = (run / "evaluation").glob(f"{split}-*/outputs.jsonl")
+    return [json.loads(line)["hypothesis"] for line in found.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")

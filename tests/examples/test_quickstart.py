@@ -88,7 +88,7 @@ def test_from_text_to_a_translation(text, tmp_path):
     assert "update 20/20" in output
     assert re.search(r"BLEU = [\d.]+ .*version:", output)
     (run,) = out.glob("transformer_ftc-*")
-    assert len((run / SCORED / "hypotheses.txt").read_text().splitlines()) == 21
+    assert len((run / SCORED / "outputs.jsonl").read_text().splitlines()) == 21
     assert not list(out.glob("**/*.part"))
 
     # the command that is printed for a sentence of one's own works when pasted

@@ -1,6 +1,6 @@
 """The impressions of a split, and what `evaluate` does with them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +65,19 @@ class Recommendations(TestSet):
             progress(len(numbers))
         return ranks
 
-    def columns(self, output: list[np.ndarray]) -> dict[str, Sequence[str]]:
+    def columns(self, output: list[np.ndarray]) -> dict[str, Iterable[Any]]:
         """See `TestSet.columns`."""
-        ranks = [" ".join(map(str, each)) for each in output]
-        return {"impression": self.names, "ranks": ranks}
+        return {"impression": self.names, "ranks": [ranks.tolist() for ranks in output]}
 
-    def write(self, output: list[np.ndarray], folder: Path) -> None:
-        """Write prediction.txt, in the format of the MIND challenge."""
-        lines = (f"{name} [{','.join(map(str, r))}]" for name, r in zip(self.names, output))
+    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[np.ndarray]:
+        """See `TestSet.output_of`."""
+        return [np.array(row["ranks"]) for row in rows]
+
+    def write(self, rows: Sequence[dict[str, Any]], folder: Path) -> None:
+        """Write also prediction.txt, in the format of the MIND challenge."""
+        super().write(rows, folder)
+        lines = (f"{row['impression']} [{','.join(map(str, row['ranks']))}]" for row in rows)
         write_lines(folder / "prediction.txt", lines)
-
-    def read(self, folder: Path) -> list[np.ndarray]:
-        """See `TestSet.read`."""
-        return [
-            np.array(line.partition(" ")[2].strip("[]").split(","), dtype=int)
-            for line in read_lines(folder / "prediction.txt")
-        ]
 
     def metrics(self, *outputs: list[np.ndarray]) -> list[Metric]:
         """The means of `METRICS` over impressions, in percent."""
