@@ -154,11 +154,11 @@ def _characters(line: Any) -> int:
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
+def replacing(path: AnyPath) -> Iterator[Path]:
     """A new, empty file beside `path`, for the block; it is renamed to `path` at the end.
 
-    It is flushed to disk first. After an error it is removed, or kept with a message if `keep`. Its
-    name is new, so no other process or link can interfere. The error of a full disk names `path`.
+    It is flushed to disk first. After an error it is removed. Its name is new, so no other process
+    or link can interfere. The error of a full disk names `path`.
     """
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PART}")
@@ -170,16 +170,13 @@ def replacing(path: AnyPath, keep: bool = False) -> Iterator[Path]:
     except BaseException as error:
         if isinstance(error, OSError) and (error.filename == str(part) or error.errno in FULL):
             error.filename = str(path)
-        if keep and part.exists() and part.stat().st_size > 0:
-            print(f"the unfinished output is in {part}", file=sys.stderr)
-        else:
-            with contextlib.suppress(OSError):
-                part.unlink()
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise
 
 
 @contextlib.contextmanager
-def written_whole(path: AnyPath, keep: bool = False, errors: str = "strict") -> Iterator[IO[str]]:
+def written_whole(path: AnyPath, errors: str = "strict") -> Iterator[IO[str]]:
     """Open a text file for writing, as `replacing`; creates its folder.
 
     What no rename may replace, such as a pipe, a device or standard output, is written directly.
@@ -189,7 +186,7 @@ def written_whole(path: AnyPath, keep: bool = False, errors: str = "strict") -> 
         file: Any = _open_in_place(path)
         if file is None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            file = open(stack.enter_context(replacing(path, keep)), "wb")
+            file = open(stack.enter_context(replacing(path)), "wb")
         with io.TextIOWrapper(file, encoding="utf-8", errors=errors, newline="\n") as text:
             yield text
 
@@ -211,7 +208,13 @@ def _open_in_place(path: AnyPath) -> IO[bytes] | None:
     number = _descriptor(path)
     if number is not None:
         return open(os.dup(number), "wb")  # it continues where the file is, as after >>
-    return open(path, "wb") if os.path.exists(path) and not os.path.isfile(path) else None
+    return open(path, "wb") if is_in_place(path) else None
+
+
+def is_in_place(path: AnyPath) -> bool:
+    """Whether no rename may replace this: a pipe, a device, or an open file of this process."""
+    special = os.path.exists(path) and not os.path.isfile(path)
+    return special or _descriptor(path) is not None
 
 
 def _descriptor(path: AnyPath) -> int | None:
@@ -308,7 +311,7 @@ def output_file(option: str, path: Path) -> Path:
         ) from None
     if stat.S_ISDIR(kind):
         raise ConfigurationError(f"{option} {path} is a folder: give a file")
-    if not stat.S_ISREG(kind) or _descriptor(path) is not None:
+    if is_in_place(path):
         return path
     file = Path(os.path.realpath(path))
     check_can_hold(f"the folder of {option}", file.parent)

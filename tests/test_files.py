@@ -60,7 +60,7 @@ def test_standard_output_is_continued_and_never_replaced(path, tmp_path):
     code = (
         "import sys; from pathlib import Path; from fairseq_plugins import files\n"
         "path = files.output_file('--output', Path(sys.argv[1]))\n"
-        "with files.written_whole(path, keep=True) as file: file.write('text\\n')\n"
+        "with files.written_whole(path) as file: file.write('text\\n')\n"
         "files.write_bytes(path, b'bytes\\n')\n"
     )
     program = f"'{sys.executable}' -S -c \"{code}\" {path}"

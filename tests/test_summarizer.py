@@ -95,7 +95,7 @@ def test_it_is_what_fairseq_generate_says(summarize, folder, model, run_generate
     for number, sentences in enumerate(summaries):
         said = [sentence.strip() for sentence in expected[str(number)].split("<q>")]
         assert sentences == [sentence for sentence in said if sentence]
-    assert re.search(r"\d+ of 12 document\(s\) are longer than 29 subwords", err)
+    assert re.search(r"\d+ document\(s\) are longer than 29 subwords", err)
 
 
 def test_empty_lines_stay_where_they_are(summarize):
@@ -121,8 +121,8 @@ def test_what_is_not_read_is_counted(summarize, model):
     assert (other["pieces"], other["read"]) == (whole, 29)
     assert short["pieces"] == short["read"] == len(encode("Fog fell.").split())
     assert err == (
-        f"2 of 4 document(s) are longer than 29 subwords, which is what the model reads: "
-        f"{len(start) + whole - 58} subwords at their ends were not read; number 2, 4\n"
+        "2 document(s) are longer than 29 subwords, which is what the model reads: their ends were "
+        "not read: number 2, 4\n"
     )
 
 

@@ -1,7 +1,9 @@
 """What translate, summarize and classify share: a model, lines in, lines out, and progress."""
 
 import contextlib
+import hashlib
 import io
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,26 +12,30 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_plugins import pretrained
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins import __version__, pretrained
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines_of,
     decode,
-    in_groups,
+    digest,
+    is_in_place,
     open_to_read,
     output_file,
     raw_lines,
     written_whole,
 )
 from fairseq_plugins.options.arguments import Command
-from fairseq_plugins.options.fields import MOST, REQUIRED, option, values_of
+from fairseq_plugins.options.fields import MOST, REQUIRED, option, options_of, values_of
 from fairseq_plugins.options.groups import Device, Precision
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.system.progress import on_a_terminal, progress_bar
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
+from fairseq_plugins.system.resumable import Group, Output, Result, resumable, write_groups
 
-MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
+# options that do not change what is written for a line
+NOT_OF_OUTPUT = {"model", "input", "output", "documents", "prefixes", "buffer", "processes"}
+LAST_BYTES = 1 << 20  # of a checkpoint, where a zip file lists the checksum of each tensor
 
 
 @dataclass
@@ -38,8 +44,8 @@ class Lines(Device, Command):
 
     input: Path | None = option(None, "the text to read (default: standard input)", metavar="FILE")
     output: Path | None = option(
-        None, "the file to write, which has a temporary name until it is complete (default: "
-        "standard output)", metavar="FILE",
+        None, "the file to write; it is named FILE.part until it is complete, and a rerun of a "
+        "stopped command continues it (default: standard output)", metavar="FILE",
     )  # fmt: skip
     model: Sequence[Path] = option(
         REQUIRED, "a checkpoint, a folder with checkpoint_best.pt, or an exported model",
@@ -55,9 +61,14 @@ class Lines(Device, Command):
     )  # fmt: skip
     threads: int = option(1, "the number of threads of an exported model", least=1, most=MOST)
     processes: int = option(
-        1, "the number of processes, each with its own copy of an exported model; only for files",
-        least=1, most=MOST,
+        1, "the number of processes, each with its own copy of the model and, if there are GPUs, "
+        "on one of them; only for files", least=1, most=MOST,
     )  # fmt: skip
+    num_shards: int = option(
+        1, "the number of shares of the input; unlike fairseq's, they are contiguous, so that cat "
+        "joins their outputs", least=1,
+    )  # fmt: skip
+    shard_id: int = option(0, "the share to read, from 0", least=0)
 
 
 @dataclass
@@ -95,109 +106,159 @@ def check_files(args: Lines) -> None:
         args.output = output_file("--output", args.output)
     if sys.stdin is None and not documents and args.input is None:
         raise ConfigurationError("standard input is closed: give --input, a file or a pipe")
-    if args.processes > 1:
-        from fairseq_plugins.search.onnx_backend.folder import is_export
-
-        if not is_export(pretrained.find(args.model[0])):
-            raise ConfigurationError("--processes is for exported models: remove it")
-        if not documents and args.input is None and sys.stdin.buffer.isatty():
+    if args.shard_id >= args.num_shards:
+        raise ConfigurationError(
+            f"--shard-id {args.shard_id} must be below --num-shards {args.num_shards}"
+        )
+    typed = not documents and args.input is None and sys.stdin.buffer.isatty()
+    for name in ("processes", "num_shards"):
+        if typed and getattr(args, name) > 1:
             raise ConfigurationError(
-                f"--processes {args.processes} is for files: give --input, or remove it"
+                f"{flag(name)} {getattr(args, name)} is for files: give --input, or remove it"
             )
 
 
-def in_processes(
-    args: Lines, begin: Callable[[], Callable[[Any], Any]], batches: Iterable[Any]
-) -> Iterator[Any]:
-    """Like `map(begin(), batches)`, in as many processes as --processes says, and in order."""
-    if args.processes == 1:
-        return map(begin(), batches)
-    from fairseq_plugins.system.workers import map_batches  # a slow import
-
-    return map_batches(begin, batches, args.processes)
-
-
 @contextlib.contextmanager
-def own_output(path: Path | None = None) -> Iterator[IO[str]]:
-    """A UTF-8 file or standard output, free of what libraries print or log."""
-    out = sys.stdout
+def own_output(args: Lines, size: int, page: IO[str] | None = None) -> Iterator[Output]:
+    """The file of --output or standard output, free of what libraries print or log.
+
+    Args:
+        args: the options; those that decide the output are compared if a stopped run is resumed.
+        size: the most lines of a group.
+        page: see `convert`.
+    """
+    out, path = sys.stdout, args.output
     if path is None and out is None:
         raise ConfigurationError("standard output is closed: give --output, a file or a pipe")
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(encoding="utf-8")
     sys.stdout = sys.stderr
     try:
-        with only_warnings_of_fairseq():
+        with only_warnings_of_fairseq(), contextlib.ExitStack() as stack:
             if path is None:
-                yield out
+                yield Output(out, size, page)
+            elif page is not None or is_in_place(path):
+                yield Output(stack.enter_context(written_whole(path)), size, page)
             else:
-                with written_whole(path, keep=True) as file:
-                    yield file
+                yield stack.enter_context(resumable(path, _decisive(args), size))
     finally:
         sys.stdout = out
 
 
+def _models(args: Lines) -> list[Path]:
+    return [pretrained.find(model) for model in args.model]
+
+
+def _decisive(args: Lines) -> dict[str, Any]:
+    """What decides the output beside the input, by the user's names."""
+    digests = list(map(_model_digest, _models(args)))
+    names = [each.name for each in options_of(type(args)) if each.name not in NOT_OF_OUTPUT]
+    options = {flag(name): getattr(args, name) for name in names}
+    return {"version": __version__, "--model": digests, **options}
+
+
+def _model_digest(place: Path) -> str:
+    """A digest that changes with a model, and takes no longer for a large one."""
+    from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export  # a slow import
+
+    if is_export(place):
+        return digest(place / CONFIG)  # which has the checksums of the other files
+    with open_to_read(pretrained.find_checkpoint(place)) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LAST_BYTES))
+        return f"{size}-{hashlib.sha256(file.read()).hexdigest()}"
+
+
+def _in_torch(args: Lines) -> bool:
+    """Whether the model is no export."""
+    from fairseq_plugins.search.onnx_backend.folder import is_export  # a slow import
+
+    return not is_export(_models(args)[0])
+
+
 def convert(
     args: Lines,
-    run: Callable[[Iterator[list[str]]], Iterator[list[str]]],
-    out: IO[str],
+    load: Callable[[], Callable[[Group], Result]],
     done: str,
     unit: str,
-) -> int | None:
-    """Pass lines to `run` in groups, and write its results.
+    pair: Callable[[Iterator[str], int, int | None], Iterator[Any]] | None = None,
+    page: IO[str] | None = None,
+) -> int:
+    """Pass lines to a model in groups, write the results, and report the notes on them.
 
     A line that is not UTF-8 or longer than `LONGEST_LINE` is told and has the output of an empty
     one: the others are answered.
 
     Args:
         args: --input or --documents, files to read, each of the latter as one line; --buffer, the
-            most lines that all --processes have at a time, 1 on a terminal; a group ends at
-            `MOST_CHARACTERS`.
-        run: from lists of lines to lists of the same lengths, in order.
-        out: where to write.
+            most lines that all --processes have at a time, 1 on a terminal; the other options.
+        load: makes the function from groups to results, in each process.
         done: the word before the progress bar, such as "translated".
         unit: what a line is, such as "lines".
+        pair: what joins lines to others of the same numbers, of which the first and the end (None
+            for all) are given.
+        page: where to write the sections of results; then no earlier run is continued.
 
     Returns:
-        The exit status: 1 if a line could not be read; None if the reader went away, such as
-        `| head`.
+        The exit status: 1 if a line could not be read, or the reader went away, such as `| head`.
     """
     unread: list[int] = []
     path, documents = args.input, getattr(args, "documents", [])
-    buffer = -(-args.buffer // args.processes)
     with contextlib.ExitStack() as stack:
+        source: Any = None
+        if not documents:
+            source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
+        typed = source is not None and source.isatty()
+        size = 1 if typed else -(-args.buffer // args.processes)
+        output = stack.enter_context(own_output(args, size, page))
+        shown = not typed and (on_a_terminal() or args.output is not None)
+        first, total = 0, len(documents) if documents else None
+        if source is not None and (shown or args.num_shards > 1):
+            total = _remaining_lines(source)
+        end = total if documents else None
+        if args.num_shards > 1:
+            if total is None:
+                raise ConfigurationError(
+                    f"--num-shards {args.num_shards} is for files that can be read again, but the "
+                    "input is a pipe: give --input"
+                )
+            groups = -(-total // output.size)  # of which each share has whole ones
+            first, end = (
+                min(total, groups * share // args.num_shards * output.size)
+                for share in (args.shard_id, args.shard_id + 1)
+            )
+            total = end - first
         if documents:
             texts: Iterator[Callable[[], str]] = (partial(_in_one_line, file) for file in documents)
-            total: int | None = len(documents)
-            typed = False
         else:
-            source = sys.stdin.buffer if path is None else stack.enter_context(open_to_read(path))
-            typed, total = source.isatty(), _remaining_lines(source)
             texts = _lines_of(source, "standard input" if path is None else str(path))
-        shown = on_a_terminal() and not typed
+        lines: Iterator[Any] = _readable(itertools.islice(texts, first, end), unread, first)
+        if pair is not None:
+            lines = pair(lines, first, end)
+        spawn = args.processes > 1 and _in_torch(args)
+        if spawn:
+            from fairseq_plugins.system.workers import on_share  # a slow import
+
+            load = partial(on_share, load, args.processes, args.cpu)
         bar = stack.enter_context(
             progress_bar(description=done, total=total, unit=" " + unit, show=shown)
         )
-        lines = _readable(texts, unread)
-        results = run(in_groups(lines, 1 if typed else buffer, MOST_CHARACTERS))
-        # a generator with processes stops them, also while an error keeps its frame
-        stack.callback(getattr(results, "close", bool))
-        for written in results:
-            try:
-                for line in written:
-                    out.write(line + "\n")
-                out.flush()
-            except BrokenPipeError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-                return None
-            bar.update(len(written))
+        try:
+            write_groups(load, lines, output, first, args.processes, spawn, bar.update)
+        except BrokenPipeError:
+            if args.output is not None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.file.fileno())
+            return 1
+    for message, numbers in output.notes.items():
+        tell(numbers, message)
     tell(unread, f"{unit} could not be read and count as empty")
     return int(bool(unread))
 
 
-def _readable(texts: Iterable[Callable[[], str]], unread: list[int]) -> Iterator[str]:
+def _readable(texts: Iterable[Callable[[], str]], unread: list[int], first: int) -> Iterator[str]:
     """The texts; an empty one for each that raises an error, which is told (the first ten)."""
-    for number, read in enumerate(texts, 1):
+    for number, read in enumerate(texts, first + 1):
         try:
             text = read()
         except ConfigurationError as error:
@@ -232,24 +293,17 @@ def _in_one_line(path: Path) -> str:
 
 
 def tell(numbers: list[int], what: str) -> None:
-    """Print how many lines something happened to, and the first of them, if any."""
+    """Print how many lines something happened to, and the first ten of them, if any."""
     if numbers:
-        print(f"{len(numbers):,} {what}: number {first_ten(numbers)}", file=sys.stderr)
-
-
-def first_ten(numbers: list[int]) -> str:
-    """The first ten numbers, formatted for a message."""
-    shown = ", ".join(map(str, numbers[:10]))
-    return shown + (", ..." if len(numbers) > 10 else "")
+        shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+        print(f"{len(numbers):,} {what}: number {shown}", file=sys.stderr)
 
 
 def _remaining_lines(file: IO[bytes]) -> int | None:
-    """How many lines a file still has, or None for a pipe or a terminal."""
+    """How many lines a file still has, or None for a pipe."""
     try:
         here = file.tell()
     except OSError:
-        return None
-    if not on_a_terminal():  # nobody sees the bar
         return None
     count = count_lines_of(file)
     file.seek(here)

@@ -5,19 +5,20 @@
 Each output line is a label, a tab, and the probability of the label. Text is tokenised as in the
 prepared folder that the model was trained on. Lines keep their order. The end of a text longer than
 the model's limit is ignored; a message at the end counts such texts. --model also takes the output
-of the command `export`, which needs neither torch nor fairseq.
+of the command `export`, which needs neither torch nor fairseq. With --output, a rerun continues
+what a stopped or killed command wrote.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fairseq_plugins.api import Classifier
 from fairseq_plugins.cli import _lines
 from fairseq_plugins.cli._lines import Lines
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import with_default
+from fairseq_plugins.system.resumable import Group, Result
 
 
 @dataclass
@@ -27,16 +28,7 @@ class Classify(Lines):
     max_tokens: int = with_default(Lines, "max_tokens", 16384)
 
 
-class Done(NamedTuple):
-    """The labels of some lines; numbers are of these lines, from 1."""
-
-    lines: list[str]
-    empty: list[int]
-    cut: list[int]
-    limit: int  # tokens that the model reads
-
-
-def load(args: Classify) -> Callable[[list[str]], Done]:
+def load(args: Classify) -> Callable[[Group], Result]:
     """Load the model; returns what classifies lines."""
     classifier = Classifier(
         args.model[0],
@@ -48,15 +40,18 @@ def load(args: Classify) -> Callable[[list[str]], Done]:
     )
     seen = 0
 
-    def classify(texts: list[str]) -> Done:
+    def classify(group: Group) -> Result:
         nonlocal seen
-        found = [f"{label}\t{value:.4f}" for label, value in classifier.classify(texts)]
-        empty, cut = (
-            [number - seen for number in numbers if number > seen]
-            for numbers in (classifier.empty, classifier.cut)
-        )
-        seen += len(texts)
-        return Done(found, empty, cut, classifier.max_tokens_of_text)
+        lines = [f"{label}\t{value:.4f}" for label, value in classifier.classify(group.lines)]
+        limit, before = classifier.max_tokens_of_text, seen - group.first
+        cut = f"line(s) were truncated to {limit:,} tokens, the model's limit"
+        empty = "line(s) without text got a meaningless label"
+        notes = {}
+        for message, numbers in ((empty, classifier.empty), (cut, classifier.cut)):
+            notes[message] = [number - before for number in numbers]
+            numbers.clear()
+        seen += len(lines)
+        return Result(lines, notes)
 
     return classify
 
@@ -64,22 +59,4 @@ def load(args: Classify) -> Callable[[list[str]], Done]:
 @command
 def main(args: Classify) -> int:
     _lines.check_files(args)
-    empty: list[int] = []
-    cut: list[int] = []
-    seen = limit = 0
-
-    def run(batches: Iterator[list[str]]) -> Iterator[list[str]]:
-        nonlocal seen, limit
-        for done in _lines.in_processes(args, functools.partial(load, args), batches):
-            empty.extend(seen + number for number in done.empty)
-            cut.extend(seen + number for number in done.cut)
-            seen, limit = seen + len(done.lines), done.limit
-            yield done.lines
-
-    with _lines.own_output(args.output) as out:
-        status = _lines.convert(args, run, out, "classified", "lines")
-    if status is None:
-        return 1
-    _lines.tell(empty, "line(s) without text got a meaningless label")
-    _lines.tell(cut, f"line(s) were truncated to {limit:,} tokens, the model's limit")
-    return status
+    return _lines.convert(args, functools.partial(load, args), "classified", "lines")

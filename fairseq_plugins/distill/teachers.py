@@ -21,6 +21,7 @@ from fairseq_plugins.evaluate.evaluate import checkpoint_of
 from fairseq_plugins.evaluate.model import choose
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
+from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
@@ -219,7 +220,7 @@ def _checkpoint(
 ) -> Path:
     """The checkpoint in a place, or the average of its newest ones."""
     if last is None:
-        return checkpoints.find_checkpoint(place, option)
+        return find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
     request = EvaluationRequest(data=data, run=place, last=last)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
-from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
+from fairseq_plugins.pretrained import find_checkpoint
+from fairseq_plugins.search.checkpoints import load_models
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.text import LONGEST

@@ -6,6 +6,7 @@ from pathlib import Path
 from fairseq_plugins.errors import ConfigurationError
 
 FOLDER = Path(__file__).resolve().parent
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def names() -> list[str]:
@@ -31,6 +32,27 @@ def find(model: str | Path, option: str = "--model") -> Path:
     if str(model) in names():
         return FOLDER / model
     raise ConfigurationError(f"{option} {model} does not exist: {advice()}")
+
+
+def find_checkpoint(path: str | Path, option: str = "--model", hint: str | None = None) -> Path:
+    """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
+
+    Args:
+        path: the file or folder.
+        option: the user's name for this argument.
+        hint: what the user can give; None for any model.
+
+    Raises:
+        ConfigurationError: the checkpoint does not exist.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path
+    for name in CHECKPOINTS:
+        if (path / name).is_file():
+            return path / name
+    reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
+    raise ConfigurationError(f"{option} {path} {reason}: {hint or advice()}")
 
 
 def advice() -> str:

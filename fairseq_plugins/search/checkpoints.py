@@ -18,7 +18,6 @@ from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_plugins import pretrained
 from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.compat.generation import check_finite
@@ -37,28 +36,6 @@ from fairseq_plugins.search.engine import Place
 from fairseq_plugins.system.quiet import at_least, only_warnings_of_fairseq
 
 DIRECTION = ("source_lang", "target_lang")
-CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
-
-
-def find_checkpoint(path: Place, option: str = "--model", advice: str | None = None) -> Path:
-    """A checkpoint file, or the checkpoint of a folder: the best one, otherwise the last one.
-
-    Args:
-        path: the file or folder.
-        option: the user's name for this argument.
-        advice: what the user can give; None for any model.
-
-    Raises:
-        ConfigurationError: the checkpoint does not exist.
-    """
-    path = Path(path)
-    if path.is_file():
-        return path
-    for name in CHECKPOINTS:
-        if (path / name).is_file():
-            return path / name
-    reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
-    raise ConfigurationError(f"{option} {path} {reason}: {advice or pretrained.advice()}")
 
 
 @functools.cache

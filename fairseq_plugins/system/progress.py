@@ -8,11 +8,28 @@ from types import SimpleNamespace
 from typing import Any
 
 SECONDS_BETWEEN_LINES = 30.0  # in a log file, which keeps every state of the bar
+IN_A_LOG = (
+    "{desc}: {n_fmt} of {total_fmt}{unit} after {elapsed}, {rate_noinv_fmt}, {remaining} left"
+)
 
 
 def on_a_terminal() -> bool:
     """Whether somebody sees a bar: stderr is a terminal, and not closed."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+class _Log:
+    """A file in which each state of a bar has a line of its own."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            self._file.write(text.strip() + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def progress_bar(
@@ -36,10 +53,11 @@ def progress_bar(
         return contextlib.nullcontext(SimpleNamespace(update=bool))
     from tqdm import tqdm  # a slow import
 
+    file: Any = sys.stderr or io.StringIO()  # closed, as of a daemon, it shows nothing
     if not on_a_terminal():
-        how.setdefault("mininterval", SECONDS_BETWEEN_LINES)
-        how.setdefault("ascii", True)
-    file = sys.stderr or io.StringIO()  # closed, as of a daemon, it shows nothing
+        how = {"mininterval": SECONDS_BETWEEN_LINES, "delay": SECONDS_BETWEEN_LINES, **how}
+        how["bar_format"] = IN_A_LOG
+        file = _Log(file)
     return tqdm(
         items, desc=description, total=total, file=file, dynamic_ncols=True,
         disable=not show or sys.stderr is None, **how,

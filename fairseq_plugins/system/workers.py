@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -130,6 +131,22 @@ def map_batches(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def on_share(begin: Callable[[], Any], processes: int, cpu: bool) -> Any:
+    """`begin()`, for torch in one process of several: on its GPU, or with its share of the cores.
+
+    What it prints is no output of the command.
+    """
+    import torch
+
+    gpus = 0 if cpu else torch.cuda.device_count()
+    if gpus:
+        torch.cuda.set_device(multiprocessing.current_process()._identity[0] % gpus)
+    else:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+    sys.stdout = sys.stderr
+    return begin()
 
 
 @contextlib.contextmanager

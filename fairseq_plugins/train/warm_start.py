@@ -21,13 +21,8 @@ from torch import Tensor
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.data.prepared_folder import dictionaries, differing, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.search.checkpoints import (
-    Training,
-    direction,
-    find_checkpoint,
-    find_data,
-    training_of,
-)
+from fairseq_plugins.pretrained import find_checkpoint
+from fairseq_plugins.search.checkpoints import Training, direction, find_data, training_of
 
 logger = logging.getLogger(__name__)
 

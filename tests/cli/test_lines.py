@@ -1,6 +1,5 @@
 """Lines are read some at a time, by their number and their bytes."""
 
-import functools
 import io
 import os
 import re
@@ -14,26 +13,37 @@ import pytest
 from fairseq_plugins import cli, files
 from fairseq_plugins.api import Summarizer
 from fairseq_plugins.cli import _lines
+from fairseq_plugins.cli.summarize import Summarize
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import Output
+from fairseq_plugins.system import resumable
+from fairseq_plugins.system.resumable import Result
 
 
 def given(buffer=2, **where):
-    return SimpleNamespace(**{"buffer": buffer, "processes": 1, "input": None, **where})
+    return Summarize(model=["tatoeba-de-en"], buffer=buffer, **where)
+
+
+def convert(args, found, answer=list):
+    """Pass lines to `answer`, in groups that `found` gets."""
+
+    def run(group):
+        found.append(group.lines)
+        return Result(answer(group.lines))
+
+    return _lines.convert(args, lambda: run, "read", "lines")
 
 
 @pytest.fixture
-def batches(monkeypatch):
+def batches(monkeypatch, capsys):
     """batches(text, buffer) -> what is given to the model at a time."""
 
     def run(text, buffer, of=io.BytesIO, **more):
-        out, found = io.StringIO(), []
+        found = []
         source = SimpleNamespace(buffer=of(text.encode("utf-8")))
         monkeypatch.setattr(sys, "stdin", source)
-        convert = lambda lines: found.append(lines) or lines  # noqa: E731
-        where = given(buffer, **more)
-        assert _lines.convert(where, functools.partial(map, convert), out, "read", "lines") == 0
-        assert out.getvalue().splitlines() == text.splitlines()
+        assert convert(given(buffer, **more), found) == 0
+        assert capsys.readouterr().out.splitlines() == text.splitlines()
         return found
 
     return run
@@ -45,10 +55,8 @@ def read(tmp_path):
 
     def run(**where):
         found, output = [], tmp_path / "out"
-        with _lines.own_output(output) as out:
-            convert = lambda lines: found.extend(lines) or lines  # noqa: E731
-            _lines.convert(given(**where), functools.partial(map, convert), out, "read", "lines")
-        return found, output.read_text("utf-8")
+        convert(given(output=output, **where), found)
+        return sum(found, []), output.read_text("utf-8")
 
     return run
 
@@ -61,29 +69,7 @@ def test_a_file_is_read_and_written(read, tmp_path):
 def test_line_ends_of_old_macs_are_told(monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\rc\r")))
     with pytest.raises(ConfigurationError, match="^standard input has carriage returns"):
-        _lines.convert(given(), iter, io.StringIO(), "read", "lines")
-
-
-def test_output_that_was_not_finished_has_another_name(read, tmp_path, capsys):
-    (tmp_path / "in").write_bytes(b"a\nb\nc\n")
-
-    def fail(lines):
-        if lines == ["c"]:
-            raise ConfigurationError("stopped")
-        return lines
-
-    with (
-        pytest.raises(ConfigurationError, match="stopped"),
-        _lines.own_output(tmp_path / "o") as out,
-    ):
-        where = given(input=tmp_path / "in")
-        _lines.convert(where, functools.partial(map, fail), out, "read", "lines")
-    part = next(path for path in tmp_path.iterdir() if path.name != "in")
-    assert part.name.endswith(".part") and part.read_text() == "a\nb\n"
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f"is in {part}")
-    with pytest.raises(ConfigurationError), _lines.own_output(tmp_path / "o"):
-        raise ConfigurationError("stopped at once")
-    assert len(list(tmp_path.iterdir())) == 2  # nothing was written, so nothing is kept
+        convert(given(), [])
 
 
 def test_only_files_are_replaced(tmp_path):
@@ -96,9 +82,9 @@ def test_only_files_are_replaced(tmp_path):
     (tmp_path / "link").symlink_to("file")
     args = given(output=tmp_path / "link")
     _lines.check_files(args)
-    with _lines.own_output(args.output) as out:
-        out.write("new")
-    assert (tmp_path / "file").read_text() == "new" and (tmp_path / "link").is_symlink()
+    with _lines.own_output(args, 1) as out:
+        out.add(Result(["new"]), "")
+    assert (tmp_path / "file").read_text() == "new\n" and (tmp_path / "link").is_symlink()
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigurationError, match="loop cannot be written: Too many levels"):
         _lines.check_files(given(output=tmp_path / "loop"))
@@ -145,7 +131,19 @@ def test_files_are_checked_before_a_model_is_loaded(words, expected):
 def test_as_many_as_asked_for(batches):
     assert batches("a\n\nb\nc\nd", 2) == [["a", ""], ["b", "c"], ["d"]]
     assert batches("", 2) == []
-    assert batches("a\nb\nc\nd\ne", 3, processes=2) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_shares_join_to_the_whole(shards, tmp_path):
+    """Their groups are those of the whole, and numbers in messages are of the whole input."""
+    (tmp_path / "in").write_text("".join(f"{number}\n" for number in range(9)))
+    found, parts = [], []
+    for share in range(shards):
+        where = {"input": tmp_path / "in", "output": tmp_path / "out", "num_shards": shards}
+        convert(given(**where, shard_id=share), found)
+        parts.append((tmp_path / "out").read_text())
+    assert "".join(parts) == (tmp_path / "in").read_text()
+    assert found == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8"]]
 
 
 class Typed(io.BytesIO):
@@ -167,14 +165,14 @@ def test_a_bar_on_a_terminal_counts_the_lines_and_takes_none(read, tmp_path, mon
 
 
 def test_what_libraries_print_is_no_output(capsys):
-    with _lines.own_output() as out:
+    with _lines.own_output(given(), 1) as out:
         print("hello from a library")
-        out.write("a translation\n")
+        out.add(Result(["a translation"]), "")
     assert capsys.readouterr() == ("a translation\n", "hello from a library\n")
 
 
 def test_no_more_characters_than_fit(batches, monkeypatch):
-    monkeypatch.setattr(_lines, "MOST_CHARACTERS", 5)
+    monkeypatch.setattr(resumable, "MOST_CHARACTERS", 5)
     assert batches("ab\ncde\nf\n1234567\nx\n", 100) == [["ab", "cde"], ["f", "1234567"], ["x"]]
 
 
@@ -201,14 +199,14 @@ def test_lines_that_cannot_be_read_do_not_stop_the_others(monkeypatch, capsys):
     """One never ends, and one is not UTF-8: neither is held in memory, both are told."""
     source = io.BufferedReader(Endless())
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=source))
-    out = io.StringIO()
     tracemalloc.start()
-    status = _lines.convert(given(), functools.partial(map, list), out, "read", "lines")
+    status = convert(given(), [])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (status, out.getvalue()) == (1, "\n\n\nd\n")
+    out, err = capsys.readouterr()
+    assert (status, out) == (1, "\n\n\nd\n")
     assert peak < 3 * files.LONGEST_LINE
-    first, second, last = capsys.readouterr().err.splitlines()
+    first, second, last = err.splitlines()
     assert first == "skipped: standard input, line 1 is longer than 16,777,216 bytes: split it"
     assert second.startswith("skipped: standard input, line 2: byte 0xff at column 2 is not UTF-8")
     assert last == "2 lines could not be read and count as empty: number 1, 2"

@@ -89,7 +89,7 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
 def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
     words = ["--model", "a", "b", "--data", "DATA", "--threads", 2, *SEARCH, *more]
     words += ["--sampling", "--sampling-topk", 9, "--temperature", 0.7, "--seed", 8]
-    elsewhere += " output buffer processes max_len"
+    elsewhere += " output buffer processes max_len num_shards shard_id"
     words += ["--input", __file__]
     ((opened,),) = calls_of(main, words, "api.open_engine", elsewhere=elsewhere)
     expected = {
@@ -103,9 +103,8 @@ def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
 def test_classify(calls_of):
     words = ["--model", "run", "--data", "DATA", "--cpu", "--max-tokens", 70, "--threads", 2]
     words += ["--input", __file__]
-    ((made,),) = calls_of(
-        classify.main, words, "cli.classify.Classifier", elsewhere="output buffer processes"
-    )
+    elsewhere = "output buffer processes num_shards shard_id"
+    ((made,),) = calls_of(classify.main, words, "cli.classify.Classifier", elsewhere=elsewhere)
     options = {"cpu": True, "max_tokens": 70, "threads": 2, "user_dir": ()}
     assert made == mock.call(Path("run"), Path("DATA"), **options)
 

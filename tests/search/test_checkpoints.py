@@ -9,9 +9,9 @@ import torch
 
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.checkpoints import (
     check_parts,
-    find_checkpoint,
     load_models,
     options_in,
     training_of,

@@ -21,8 +21,9 @@ from torch import Tensor
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
 from fairseq_plugins.options.search import FAIRSEQ_NAMES, Options
+from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.batches import fill_batches
-from fairseq_plugins.search.checkpoints import find_checkpoint, load_models
+from fairseq_plugins.search.checkpoints import load_models
 from fairseq_plugins.search.engine import (
     IN_EACH_PROCESS,
     Done,

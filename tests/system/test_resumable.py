@@ -1,0 +1,160 @@
+"""Output that a stopped or killed run wrote is continued, and equals that of an unbroken run."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairseq_plugins import cli
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.system.resumable import Group, Result, resumable, write_groups
+from tests.conftest import ROOT
+
+OPTIONS = {"--beam": 5, "--model": ["digest"]}
+LINES = [f"line {number}" for number in range(11)]
+
+
+def write(path, lines=LINES, options=OPTIONS, size=3, stop=None, processes=1):
+    """Write each line with its group, so that other groups give other output."""
+
+    def answer(group: Group):
+        together = range(group.first + 1, group.first + len(group.lines) + 1)
+        if stop in together:
+            raise KeyboardInterrupt
+        lines = [f"{line} of {together}" for line in group.lines]
+        return Result(lines, {"odd": [number for number in together if number % 2], "none": []})
+
+    with resumable(path, options, size) as output:
+        write_groups(lambda: answer, lines, output, processes=processes)
+    return output
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A file of which 6 of 11 lines were written, and what an unbroken run writes."""
+    write(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out", stop=8)
+    assert (tmp_path / "out.part").read_text().count("\n") == 6
+    whole = (tmp_path / "whole").read_text()
+    (tmp_path / "whole").unlink()
+    return tmp_path / "out", whole
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stopped_run_is_continued(stopped, processes):
+    """With the size of its groups, and with its notes."""
+    path, whole = stopped
+    output = write(path, size=100, processes=processes)
+    assert path.read_text() == whole and os.listdir(path.parent) == ["out"]
+    assert output.notes == {"odd": [1, 3, 5, 7, 9, 11], "none": []}
+
+
+def test_a_kill_at_any_byte_loses_nothing(stopped):
+    """A group is written first, then its record in the journal; each may be torn anywhere."""
+    path, whole = stopped
+    part, journal = path.with_name("out.part"), path.with_name("out.part.jsonl")
+    written, records = whole.encode()[:-1], journal.read_bytes()
+    (_, one, two) = (json.loads(line).get("bytes", 0) for line in records.splitlines())
+    states = [(records, length) for length in range(two, len(written) + 1, 7)]
+    start = records.index(b"\n") + 1  # of the record of the first group
+    states += [(records[:length], two) for length in range(start, len(records))]
+    states += [(records, one + 5), (records, 2)]  # the disk lost the end of the file in a crash
+    for log, length in states:
+        journal.write_bytes(log)
+        part.write_bytes(written[:length])
+        assert write(path).lines == len(LINES)
+        assert path.read_text() == whole and os.listdir(path.parent) == ["out"]
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"options": {**OPTIONS, "--beam": 4}}, "with --beam 5, but now --beam 4: give the same"),
+        ({"options": {**OPTIONS, "--model": ["x"]}}, r"\['digest'\], but now --model \['x'\]"),
+        ({"options": {**OPTIONS, "--int8": True}}, "with --int8 None, but now --int8 True"),
+        ({"lines": ["other", *LINES[1:]]}, "first 6 lines were written for another input"),
+        ({"lines": LINES[:4]}, "first 6 lines were written for another input"),
+        ({"lines": []}, "first 6 lines were written for another input"),
+    ],
+)
+def test_what_changed_is_named(stopped, changed, message):
+    path, whole = stopped
+    with pytest.raises(ConfigurationError, match=f"out.part is unfinished.*{message}.*remove"):
+        write(path, **changed)
+    write(path, [*LINES, "more"])  # what was not read yet may change
+    assert path.read_text().splitlines()[:9] == whole.splitlines()[:9]
+
+
+def test_files_of_others_are_kept(tmp_path, monkeypatch):
+    """A file with this name that has no journal, and one that another run writes."""
+    monkeypatch.setattr("fairseq_plugins.files.PATIENCE", 0)
+    (tmp_path / "out.part").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="out.part exists, but no journal of it"):
+            write(tmp_path / "out")
+    assert (tmp_path / "out.part").read_text() == "mine" and len(os.listdir(tmp_path)) == 1
+    with resumable(tmp_path / "b", {}, 1):
+        with pytest.raises(ConfigurationError, match="another run that writes b is running"):
+            write(tmp_path / "b")
+
+
+def test_nothing_is_left_of_a_run_that_wrote_nothing(tmp_path):
+    (tmp_path / "out").write_text("old")
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out", stop=1)
+    assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out").read_text() == "old"
+
+
+def killed(words, path, lines, number):
+    """Run a command and send it a signal when it has written this many lines; its output."""
+    process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and lines:
+        try:
+            if path.read_bytes().count(b"\n") >= lines:
+                process.send_signal(number)
+                break
+        except FileNotFoundError:
+            pass
+        time.sleep(0.005)
+    return process.communicate()[1], process.returncode
+
+
+def check_kills(folder, kills, *options):
+    """Kill a translation several times; the output equals that of an unbroken one."""
+    german = (ROOT / "examples/quickstart/test.de").read_text().splitlines(keepends=True)
+    (folder / "in").write_text("".join(german[: 20 * (kills + 1)]))
+    words = [sys.executable, "-m", "fairseq_plugins", "translate", "--model", "tatoeba-de-en"]
+    words += ["--input", folder / "in", "--buffer", "6", *options]
+    draw = random.Random(kills)
+    for kill in range(kills):
+        number = draw.choice([signal.SIGTERM, signal.SIGKILL])
+        lines = 20 * kill + draw.randrange(1, 20)
+        error, status = killed(
+            [*words, "--output", folder / "out"], folder / "out.part", lines, number
+        )
+        assert status in (-signal.SIGKILL, 128 + signal.SIGTERM)
+        assert number == signal.SIGKILL or re.search("out.part: rerun to resume\nstopped", error)
+    with pytest.raises(ConfigurationError, match="with --beam 5, but now --beam 4: give"):
+        cli.main([*map(str, words[3:]), "--output", str(folder / "out"), "--beam", "4"])
+    assert killed([*words, "--output", folder / "out"], folder, 0, 0)[1] == 0
+    assert killed([*words, "--output", folder / "whole"], folder, 0, 0)[1] == 0
+    assert (folder / "out").read_bytes() == (folder / "whole").read_bytes()
+    assert sorted(os.listdir(folder)) == ["in", "out", "whole"]
+
+
+@pytest.mark.parametrize("options", [(), ("--sampling", "--json", "--processes", "2")])
+def test_a_killed_translation_is_continued(options, tmp_path):
+    check_kills(tmp_path, 2, *options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--sampling", "--json", "--processes", "2")])
+def test_thirty_kills(options, tmp_path):
+    check_kills(tmp_path, 30, *options)
