@@ -55,13 +55,9 @@ def read_run(folder: Path) -> Curves:
 
 def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
     """Draw losses and scores against updates and hours: a colour for each run."""
-    known = {
-        name for run in runs.values() for each in [*run["train"], *run["valid"]] for name in each
-    }
-    shown = [
-        next(name for name in LOSSES if name in known),
-        *(name for name in SCORES if name in known),
-    ]
+    every = [each for run in runs.values() for each in [*run["train"], *run["valid"]]]
+    shown = [next(name for name in LOSSES if any(name in each for each in every))]
+    shown += [name for name in SCORES if any(name in each for each in every)]
     with plotting.figure(path, columns=2, rows=len(shown), height=2.9) as axes:
         for number, axis in enumerate(axes):
             value, (across, title) = shown[number // 2], list(ACROSS.items())[number % 2]
@@ -76,8 +72,7 @@ def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
                     points = [each for each in run[kind] if value in each]
                     x, y = ([each[key] for each in points] for key in (across, value))
                     axis.plot(x, y, color=colour, **look)
-            axis.sharex(axes[number % 2])
-            axis.set_xlim(left=0)
+            axis.set_xlim(0, 1.03 * max(each[across] for each in every) or None)
             axis.set_xlabel(title)
             if number % 2 == 0:
                 axis.set_ylabel({**LOSSES, **SCORES}[value])
