@@ -169,6 +169,7 @@ class SentencePiece:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=itertools.chain.from_iterable(map(_short_lines, lines)),
                 model_writer=trained,
+                model_type="unigram",
                 vocab_size=size,
                 user_defined_symbols=list(symbols),
                 hard_vocab_limit=False,  # a small text has fewer pieces
