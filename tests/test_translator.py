@@ -22,7 +22,7 @@ from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.cli import evaluate, prepare_translation
 from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
-from fairseq_plugins.data.prepared_folder import DIGESTS, RECORD, digests_of_words
+from fairseq_plugins.data.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import LARGEST_PENALTY
 from fairseq_plugins.search import checkpoints
@@ -301,8 +301,8 @@ def test_another_subword_model_is_refused(translate, folder, tmp_path):
     codes = (other / "bpe.codes").read_text(encoding="utf-8").splitlines(keepends=True)
     (other / "bpe.codes").write_text("".join(codes[:-3]), encoding="utf-8")
     record = json.loads((other / RECORD).read_text(encoding="utf-8"))
-    for digests in (record[DIGESTS], {}):
-        (other / RECORD).write_text(json.dumps({**record, DIGESTS: digests}), encoding="utf-8")
+    for digests in (record["sha256"], {}):
+        (other / RECORD).write_text(json.dumps({**record, "sha256": digests}), encoding="utf-8")
         with pytest.raises(ConfigurationError, match="bpe.codes"):
             translate("", "--data", other)
 

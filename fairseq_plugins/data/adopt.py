@@ -1,6 +1,7 @@
 """Describe a folder of fairseq-preprocess, so that all commands take it as a prepared one."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from fairseq.data import data_utils, indexed_dataset
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.length_ratios import length_ratios
-from fairseq_plugins.data.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
+from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, digest, read_lines, write_bytes, write_json
@@ -81,12 +82,9 @@ def adopt(
         "joined_dictionary": sides[0] == sides[1],
         "valid_every": None,
     }
-    record = {
-        "settings": settings,
-        RATIOS: length_ratios(folder),
-        DIGESTS: {name: digest(path) for name, path in needed_files(folder).items()},
-    }
-    write_json(folder / RECORD, record)
+    digests = {name: digest(path) for name, path in needed_files(folder).items()}
+    record = Record(settings, length_ratios=length_ratios(folder), sha256=digests)
+    write_json(folder / RECORD, asdict(record))
     return sorted({place.stem for place in copies})
 
 

@@ -7,11 +7,12 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins.data.length_ratios import length_ratios
-from fairseq_plugins.data.prepared_folder import DIGESTS, RATIOS, RECORD, needed_files
+from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.files import (
     PART,
@@ -19,7 +20,6 @@ from fairseq_plugins.files import (
     flush_to_disk,
     lock,
     open_to_append,
-    read_json,
     write_json,
 )
 
@@ -119,22 +119,22 @@ class Preparation:
         """Store the results, remove `WORK`, and rename the folder to `destination`."""
         shutil.rmtree(self.folder / WORK, ignore_errors=True)
         paths = needed_files(self.folder)
-        record = {
-            "settings": self.settings,
-            "results": json.loads(json.dumps(results)),
-            RATIOS: length_ratios(self.folder),
-            "bytes": {name: path.stat().st_size for name, path in paths.items()},
-            DIGESTS: {name: digest(path) for name, path in paths.items()},
-        }
+        record = Record(
+            self.settings,
+            json.loads(json.dumps(results)),
+            length_ratios(self.folder),
+            {name: path.stat().st_size for name, path in paths.items()},
+            {name: digest(path) for name, path in paths.items()},
+        )
         for path in self.folder.rglob("*"):
             if path.is_file():
                 flush_to_disk(path)
-        write_json(self.folder / RECORD, record)
+        write_json(self.folder / RECORD, asdict(record))
         os.replace(self.folder, self.destination)
         # last: the next holder of the lock finds either a folder to empty or the finished one
         with contextlib.suppress(FileNotFoundError):
             (self.destination / LOCK).unlink()
-        self.finished, self.results = True, record["results"]
+        self.finished, self.results = True, record.results
 
     def _is_finished(self) -> bool:
         """Whether the destination is complete, and of these settings; then its results are read."""
@@ -142,23 +142,21 @@ class Preparation:
             return False
         if self.destination.is_dir() and not any(self.destination.iterdir()):
             return False
-        stored = read_json(self.destination / RECORD)
-        names = ("settings", "results", "bytes")
-        parts: list[Any] = [isinstance(stored, dict) and stored.get(name) for name in names]
-        if not all(isinstance(part, dict) for part in parts):
+        record = Record.read(self.destination)
+        if not record.settings:
             raise ConfigurationError(
                 f"{self.destination} exists and was not made by this command (it has no valid "
                 f"{RECORD}): choose another folder"
             )
-        settings, self.results, sizes = parts
-        changed = self._changed(settings)
+        self.results = record.results
+        changed = self._changed(record.settings)
         if changed is not None:
             raise ConfigurationError(
                 f"{self.destination} was prepared with other settings ({changed}): choose another "
                 "folder, or remove it"
             )
         there = {name: path.stat().st_size for name, path in needed_files(self.destination).items()}
-        for name, size in sizes.items():
+        for name, size in record.bytes.items():
             if there.get(name) != size:
                 how = "is missing" if name not in there else "has another size"
                 raise ConfigurationError(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
+from fairseq_plugins.data.prepared_folder import Prepared, Record
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.text.subwords import KINDS
@@ -22,7 +22,7 @@ def take_settings(folder: Path, names: Sequence[str], given: dict[str, Any]) -> 
     Raises:
         ConfigurationError: an option differs from the folder's setting.
     """
-    stored = stored_settings(folder)
+    stored = Record.read(folder).settings
     taken = {name: stored[name] for name in names if name in stored}
     for name, value in taken.items():
         if given.get(name, value) == value:

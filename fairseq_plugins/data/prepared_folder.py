@@ -3,6 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Union
 
@@ -14,8 +15,32 @@ from fairseq_plugins.text.units import TASK, Cut, find_cut
 
 RECORD = "preparation.json"  # settings, counts of each step, sizes and digests of files
 MOST_RATIO = 1000  # of a corpus that can be trained on
-RATIOS = "length_ratios"  # in the record: `LengthLimit.ratio` by direction, such as "de-en"
-DIGESTS = "sha256"  # in the record: digests of `needed_files`
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of `preparation.json`; a part that a file lacks, or has damaged, is empty.
+
+    Attributes:
+        settings: everything that affects the folder's content.
+        results: what was counted.
+        length_ratios: `LengthLimit.ratio` by direction, such as "de-en".
+        bytes, sha256: sizes and digests of `needed_files`, by name.
+    """
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    length_ratios: dict[str, Any] = field(default_factory=dict)
+    bytes: dict[str, Any] = field(default_factory=dict)
+    sha256: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Record":
+        """That of a folder; without settings if this package did not prepare the folder."""
+        stored = read_json(Path(folder) / RECORD)
+        parts = stored.items() if isinstance(stored, dict) else ()
+        names = [each.name for each in fields(cls)]
+        return cls(**{n: part for n, part in parts if n in names and isinstance(part, dict)})
 
 
 class Prepared:
@@ -30,9 +55,14 @@ class Prepared:
         return data if isinstance(data, cls) else cls(data)  # type: ignore[arg-type]
 
     @functools.cached_property
+    def record(self) -> Record:
+        """What it says of itself."""
+        return Record.read(self.folder)
+
+    @property
     def settings(self) -> dict[str, Any]:
-        """See `stored_settings`."""
-        return stored_settings(self.folder)
+        """See `Record`."""
+        return self.record.settings
 
     @property
     def task(self) -> str:
@@ -97,9 +127,7 @@ class Prepared:
 
     def length_limit(self, source_lang: str, target_lang: str) -> LengthLimit:
         """The limit of translations in a direction; without a ratio if the record has none."""
-        record = read_json(self.folder / RECORD)
-        ratios = record.get(RATIOS) if isinstance(record, dict) else None
-        ratio = ratios.get(f"{source_lang}-{target_lang}") if isinstance(ratios, dict) else None
+        ratio = self.record.length_ratios.get(f"{source_lang}-{target_lang}")
         usable = isinstance(ratio, (int, float)) and 0 < ratio < MOST_RATIO
         return LengthLimit(ratio if usable else None)
 
@@ -107,13 +135,6 @@ class Prepared:
     def words(self) -> dict[str, str]:
         """See `digests_of_words`."""
         return digests_of_words(self.folder)
-
-
-def stored_settings(folder: Path) -> dict[str, Any]:
-    """The settings in a folder's record; empty if this package did not prepare the folder."""
-    record = read_json(Path(folder) / RECORD)
-    found = record.get("settings") if isinstance(record, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def needed_files(folder: Path) -> dict[str, Path]:
@@ -170,7 +191,7 @@ def load_cut(folder: Path) -> tuple[Cut, int | None]:
         ConfigurationError: the folder was not prepared for classification, lacks its subword model,
             or holds images or pairs of texts.
     """
-    settings = stored_settings(folder)
+    settings = Record.read(folder).settings
     if settings.get("task") != TASK:
         raise ConfigurationError(
             f"{folder} was not made by prepare-classification, so {RECORD} does not say how to "
@@ -190,9 +211,7 @@ def load_cut(folder: Path) -> tuple[Cut, int | None]:
 @functools.lru_cache(maxsize=16)
 def _digests(record: Path, size: int, changed: int) -> dict[str, str]:
     """The digests in a record, read again if its size or time has changed."""
-    stored = read_json(record)
-    found = stored.get(DIGESTS) if isinstance(stored, dict) else None
-    return found if isinstance(found, dict) else {}
+    return Record.read(record.parent).sha256
 
 
 @functools.lru_cache(maxsize=256)

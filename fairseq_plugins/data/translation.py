@@ -9,7 +9,7 @@ from typing import Any
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Task
-from fairseq_plugins.data.prepared_folder import stored_settings
+from fairseq_plugins.data.prepared_folder import Record
 from fairseq_plugins.data.readers import Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.fields import option
@@ -142,7 +142,7 @@ def fits_one_dictionary(destination: Path, inputs: Inputs) -> bool:
     If the folder exists, as it has; else whether most letters at the start of train are of one
     script.
     """
-    stored = stored_settings(destination).get("joined_dictionary")
+    stored = Record.read(destination).settings.get("joined_dictionary")
     if stored is not None:
         return bool(stored)
     corpus = inputs.corpus(parse_texts)

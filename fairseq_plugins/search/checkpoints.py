@@ -24,10 +24,10 @@ from fairseq_plugins.compat.generation import check_finite
 from fairseq_plugins.compat.mismatched_models import ModelMismatch
 from fairseq_plugins.data.prepared_folder import (
     Prepared,
+    Record,
     dictionaries,
     differing,
     digests_of_words,
-    stored_settings,
 )
 from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
@@ -223,7 +223,7 @@ def direction(task: Any) -> tuple[str, str] | None:
     if source and target:
         return source, target
     folder = trained_on(task)
-    both = stored_settings(folder).get("bidirectional")
+    both = Record.read(folder).settings.get("bidirectional")
     return None if both else _pair_of_files(folder)
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.like import settings_like
-from fairseq_plugins.data.prepared_folder import RECORD, Prepared
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
 from fairseq_plugins.data.readers import RAW, Inputs, find_input
 from fairseq_plugins.data.summarization import SHARED_BY_LIKE, SIDES, prepare_files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import read_json
 from fairseq_plugins.system.workers import default_workers
 from fairseq_plugins.text.subwords import SentencePiece
 
@@ -39,8 +38,9 @@ def prepare_pretraining(prepared: Path, destination: Path, kind: str) -> None:
                 "prepare-summarization or prepare-cnn-dm made"
             )
     settings = settings_like(prepared, SIDES, SHARED_BY_LIKE, {})
-    settings.update(Prepared(prepared).processing._asdict())
-    results = read_json(prepared / RECORD)["results"]
+    folder = Prepared(prepared)
+    settings.update(folder.processing._asdict())
+    results = folder.record.results
     separators = results["sides"]["train.target"]["separators"]
     sentences = max(1, round(1 + separators / results["examples"]["train"]))
     pretraining = Pretraining(kind, sentences)

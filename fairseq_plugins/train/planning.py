@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from fairseq_plugins.data import lengths
-from fairseq_plugins.data.prepared_folder import Prepared, dictionaries, stored_settings
+from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.options import fairseq_parser, recipes
@@ -235,7 +235,7 @@ def bleu_options(data: Path, words: Sequence[str]) -> list[str]:
     """The option for --eval-bleu that joins the data's subwords; it overrides the recipe."""
     if "--eval-bleu" not in words:
         return []
-    joined_by = JOINED_BY.get(stored_settings(data).get("subword", ""))
+    joined_by = JOINED_BY.get(Record.read(data).settings.get("subword", ""))
     return ["--eval-bleu-remove-bpe", joined_by] if joined_by else []
 
 

@@ -12,7 +12,7 @@ from fairseq_plugins.cli import (
     prepare_summarization,
     prepare_translation,
 )
-from fairseq_plugins.data.prepared_folder import stored_settings
+from fairseq_plugins.data.prepared_folder import Record
 from fairseq_plugins.files import digest
 from tests.data.test_summarization import archive, write_pairs  # noqa: F401
 from tests.labelled import write_texts
@@ -32,7 +32,7 @@ def run(module, folder, words, capsys, elsewhere=""):
     given = {word.replace("--no-", "--") for word in words if word.startswith("--")}
     assert options - {"--help", *elsewhere.split()} == given
     assert module.main(words) == 0
-    return stored_settings(folder)
+    return Record.read(folder).settings
 
 
 @pytest.mark.parametrize("every", [None, 5])

@@ -5,21 +5,21 @@ import json
 import pytest
 
 from fairseq_plugins.data import prepared_folder
-from fairseq_plugins.data.prepared_folder import RECORD, Prepared, dictionaries, stored_settings
+from fairseq_plugins.data.prepared_folder import RECORD, Prepared, Record, dictionaries
 from fairseq_plugins.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"settings": [1]}', '{"results": {}}', "{", "\xff"])
 def test_a_record_that_says_nothing_gives_no_settings(tmp_path, content):
-    assert stored_settings(tmp_path) == {} and Prepared(tmp_path).task == "translation"
+    assert Record.read(tmp_path).settings == {} and Prepared(tmp_path).task == "translation"
     (tmp_path / RECORD).write_bytes(content.encode("latin-1"))
-    assert stored_settings(tmp_path) == {}
+    assert Record.read(tmp_path).settings == {}
 
 
 def test_settings_are_those_of_the_record(tmp_path):
     settings = {"source_lang": "source", "boundary": "<q>"}
     (tmp_path / RECORD).write_text(json.dumps({"settings": settings}))
-    assert stored_settings(tmp_path) == stored_settings(str(tmp_path)) == settings
+    assert Record.read(tmp_path).settings == Record.read(str(tmp_path)).settings == settings
     assert Prepared(tmp_path).task == "summarization"
     (tmp_path / RECORD).write_text(json.dumps({"settings": {"task": "classification"}}))
     assert Prepared(tmp_path).task == "classification"
@@ -45,7 +45,7 @@ def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):
     (tmp_path / RECORD).write_text(json.dumps(record))
     (tmp_path / "dict.de.txt").write_text("a 1\n")
     read = []
-    for name in ("stored_settings", "digests_of_words"):
+    for name in ("read_json", "digests_of_words"):
         original = getattr(prepared_folder, name)
         monkeypatch.setattr(
             prepared_folder, name, lambda path, read=read, f=original: read.append(path) or f(path)
@@ -54,7 +54,7 @@ def test_what_is_handed_down_is_read_once(tmp_path, monkeypatch):
     for each in (prepared, Prepared.of(prepared), prepared):
         assert each.languages == ("de", "en") and list(each.words) == ["dict.de.txt"]
         assert each.folder == tmp_path and each.settings == record["settings"]
-    assert read == [tmp_path, tmp_path]
+    assert read == [tmp_path / RECORD, tmp_path]
 
 
 def test_dictionaries_of_languages_and_of_labels(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from fairseq_plugins import files
 from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.classification import parse_labelled
-from fairseq_plugins.data.prepared_folder import stored_settings
+from fairseq_plugins.data.prepared_folder import Record
 from fairseq_plugins.data.readers import Inputs, find_input, parse_texts, parsed
 from fairseq_plugins.data.summarization import parse_document
 from fairseq_plugins.errors import ConfigurationError
@@ -156,7 +156,7 @@ def test_pairs_are_prepared_from_all_formats_alike(tmp_path):
         folder = tmp_path / kind / "data"
         files_of = [path for path in folder.rglob("*") if path.suffix in (".bin", ".idx", ".txt")]
         made[kind] = {path.name: path.read_bytes() for path in files_of}
-        inputs = stored_settings(folder)["inputs"]
+        inputs = Record.read(folder).settings["inputs"]
         paths = sorted((tmp_path / kind).glob("train*"))
         assert inputs == {"train": [[digest(path) for path in paths]]}
     assert made["lines"] == made["tsv"] == made["csv"] == made["jsonl"]

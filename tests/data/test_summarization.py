@@ -10,7 +10,7 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.cli import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.data.cnn_dm import parse_story_file
-from fairseq_plugins.data.prepared_folder import Prepared, stored_settings
+from fairseq_plugins.data.prepared_folder import Prepared, Record
 from fairseq_plugins.data.readers import Item
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError
@@ -243,7 +243,7 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
     for path in sorted(data.iterdir()):
         if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
             assert (other / path.name).read_bytes() == path.read_bytes()
-    settings = stored_settings(other)
+    settings = Record.read(other).settings
     assert settings["normalization"] == "NFC"
     assert settings["lowercase"] and settings["joined_dictionary"]
     assert settings["vocab_size"] == 48
