@@ -27,6 +27,7 @@ from fairseq_plugins.options.fields import options_of
 
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
+    "adopt": "evaluate/test_published.py",
     "plot": "cli/test_plot.py",
     "sweep": "train/test_sweep.py",
     "prepare-bidirectional": "data/test_bidirectional.py",
@@ -167,11 +168,14 @@ def test_evaluate(chosen, unset, calls_of):
     )
 
 
+OF_FAIRSEQ = " ".join(f"num_{kind}_checkpoints" for kind in ("epoch", "update", "best"))
+
+
 @pytest.mark.parametrize(
     "words, expected, unset",
     [
-        (["--last", 3, "--by", "update"], (3, None, "update"), "best"),
-        (["--best", 3], (None, 3, None), "last by"),
+        (["--last", 3, "--by", "update"], (3, None, "update"), f"best {OF_FAIRSEQ}"),
+        (["--best", 3], (None, 3, None), f"last by {OF_FAIRSEQ}"),
     ],
 )
 def test_average(words, expected, unset, calls_of):
