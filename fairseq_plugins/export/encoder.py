@@ -1,35 +1,28 @@
 """An encoder as an ONNX graph, with the source keys and values of all decoder layers or a head."""
 
-import copy
 import math
-import warnings
 from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers.compression import pool_padding_mask, upsample
 from fairseq_plugins.layers.encoder_layer import run_encoder_layer
-from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForward, SwitchFeedForward
 from fairseq_plugins.layers.token_mixers import (
     Fastformer,
     Linformer,
     MultiHeadMixer,
     SoftmaxAttention,
-    TokenMixer,
 )
 from fairseq_plugins.search.onnx_backend.folder import PROBABILITIES
-from fairseq_plugins.system.quiet import only_errors
 
 from . import architecture
-from .decoder_layers import source_projection, stacked
-from .graph import OPSET
+from .tracing import attend, embedded_positions, stacked, trace, traceable
 
 
 def build(model: Any) -> onnx.ModelProto:
-    """Trace the encoder with torch's exporter.
+    """Trace the encoder.
 
     Inputs: tokens, B x S, padded on the right to a multiple of `length_multiple`.
     Outputs: source_keys_i and source_values_i of decoder layer i, B x h x S x s; of a classifier,
@@ -38,44 +31,15 @@ def build(model: Any) -> onnx.ModelProto:
     Raises:
         ConfigurationError: torch's exporter fails.
     """
-    classifies = architecture.classifies(model)
-    encoder: nn.Module = (_Classifier if classifies else _ForDecoder)(model).eval()
     multiple = length_multiple(model)
     tokens = torch.full((2, 4 * multiple), model.encoder.padding_idx + 1)
     length = multiple * torch.export.Dim("length", min=1) if multiple > 1 else torch.export.Dim("S")
-    names = [PROBABILITIES]
-    if not classifies:
-        layers = range(len(model.decoder.layers))
-        names = [f"source_{kind}_{index}" for index in layers for kind in ("keys", "values")]
-    with warnings.catch_warnings(), torch.no_grad(), only_errors():
-        warnings.simplefilter("ignore")
-        try:
-            program: Any = torch.onnx.export(
-                encoder,
-                (tokens,),
-                dynamo=True,
-                input_names=["tokens"],
-                output_names=names,
-                dynamic_shapes=({0: torch.export.Dim("B"), 1: length},),
-                opset_version=OPSET,
-                verbose=False,
-                optimize=True,
-            )
-        except torch.onnx.OnnxExporterError as error:
-            reason = str(error.__cause__ or error).strip().splitlines()[0]
-            parts = {
-                type(part).__name__
-                for part in model.encoder.modules()
-                if isinstance(part, (TokenMixer, FeedForward))
-            }
-            raise ConfigurationError(
-                "the model cannot be exported: torch's exporter fails on its encoder, made of "
-                f"{', '.join(sorted(parts)) or 'fairseq layers'}: {reason}"
-            ) from error
-    traced: onnx.ModelProto = program.model_proto
-    for node in traced.graph.node:  # they contain file names of this machine
-        del node.metadata_props[:]
-    return traced
+    inputs = {"tokens": (tokens, {0: torch.export.Dim("B"), 1: length})}
+    if architecture.classifies(model):
+        return trace(_Classifier(model), inputs, [PROBABILITIES])
+    layers = range(len(model.decoder.layers))
+    names = [f"source_{kind}_{index}" for index in layers for kind in ("keys", "values")]
+    return trace(_ForDecoder(model), inputs, names)
 
 
 def length_multiple(model: Any) -> int:
@@ -120,12 +84,10 @@ class _Encoder(nn.Module):
 
     def __init__(self, model: Any):
         super().__init__()
-        encoder = copy.deepcopy(model.encoder).float()
+        encoder = traceable(model.encoder)
         for module in encoder.modules():  # choose traceable forms
             if isinstance(module, Fastformer):
                 module.reassociate = False
-            elif isinstance(module, MSCFFN):
-                module.chunked = False
             elif isinstance(module, MultiHeadMixer):
                 module.counts_positions = False  # sources begin at position 0
             if hasattr(module, "fixed"):
@@ -138,7 +100,6 @@ class _Encoder(nn.Module):
             table.data = nn.functional.pad(table.data, (0, 0, 0, length_multiple(model) - 1))
         self.encoder = encoder
         self.layers = nn.ModuleList(_Layer(layer) for layer in encoder.layers)
-        self.first_position = (getattr(encoder.embed_positions, "padding_idx", None) or 0) + 1
         self.time_window = getattr(encoder, "time_window", 1)
         self.windows = (
             getattr(encoder, "upsample_time", 1),
@@ -149,8 +110,8 @@ class _Encoder(nn.Module):
         encoder = self.encoder
         all_padding = padding = tokens.eq(encoder.padding_idx)
         x = encoder.embed_scale * encoder.embed_tokens(tokens)
-        if encoder.embed_positions is not None:
-            x = x + self._positions(tokens.size(1))
+        if encoder.embed_positions is not None:  # values at padding do not matter
+            x = x + embedded_positions(encoder.embed_positions, torch.arange(tokens.size(1)))
         if encoder.layernorm_embedding is not None:
             x = encoder.layernorm_embedding(x)
         if encoder.quant_noise is not None:
@@ -173,29 +134,18 @@ class _Encoder(nn.Module):
             x = encoder.layer_norm(x)
         return x, all_padding
 
-    def _positions(self, length: int) -> Tensor:
-        """Embeddings of positions, length x d; values at padding do not matter."""
-        positions = self.encoder.embed_positions
-        if isinstance(positions, nn.Embedding):
-            return positions.weight[self.first_position : self.first_position + length]
-        size = positions.embedding_dim
-        half = size // 2
-        rates = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
-        angles = (torch.arange(length) + self.first_position).float().unsqueeze(1) * rates
-        table = torch.cat([angles.sin(), angles.cos()], dim=1)
-        return nn.functional.pad(table, (0, size % 2))
-
 
 class _ForDecoder(_Encoder):
     """An encoder, and the source keys and values of all decoder layers."""
 
     def __init__(self, model: Any):
         super().__init__(model)
-        self.to_decoder = source_projection(model.decoder)
-        self.heads = [layer.encoder_attn.num_heads for layer in model.decoder.layers]
+        attentions = [layer.encoder_attn for layer in model.decoder.layers]
+        self.to_decoder = stacked([p for a in attentions for p in (a.k_proj, a.v_proj)])
+        self.heads = [attention.num_heads for attention in attentions]
 
-    def forward(self, tokens: Tensor) -> list[Tensor]:
-        parts = self.to_decoder(self.encode(tokens)[0]).chunk(2 * len(self.heads), dim=-1)
+    def forward(self, given: dict[str, Tensor]) -> list[Tensor]:
+        parts = self.to_decoder(self.encode(given["tokens"])[0]).chunk(2 * len(self.heads), dim=-1)
         return [
             part.unflatten(-1, (heads, -1)).transpose(1, 2)
             for part, heads in zip(parts, [h for h in self.heads for _ in range(2)])
@@ -209,8 +159,8 @@ class _Classifier(_Encoder):
         super().__init__(model)
         self.head = next(iter(model.classification_heads.values()))
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x, padding = self.encode(tokens)
+    def forward(self, given: dict[str, Tensor]) -> Tensor:
+        x, padding = self.encode(given["tokens"])
         return torch.softmax(self.head(x.transpose(0, 1), padding), dim=-1)
 
 
@@ -226,8 +176,6 @@ class _Layer(nn.Module):
         self.mixer: Any = mixer
         if mixer is None or isinstance(mixer, SoftmaxAttention):
             self.mixer = _Attention(attention, merged=not self.starts_later_block)
-        if isinstance(getattr(layer, "ffn", None), SwitchFeedForward):
-            layer.ffn = _AllExperts(layer.ffn)
 
     def forward(self, x: Tensor, padding: Tensor, pooled_padding: Tensor) -> Tensor:
         def mix(x: Tensor, memory: Tensor) -> Tensor:
@@ -247,21 +195,6 @@ class _Layer(nn.Module):
         x_first = x.transpose(0, 1)
         memory = x_first if memory is x else memory.transpose(0, 1)
         return self.mixer(x_first, memory, padding, memory_padding).transpose(0, 1)
-
-
-class _AllExperts(nn.Module):
-    """A Switch network that computes all experts instead of sorting the positions."""
-
-    def __init__(self, switch: SwitchFeedForward):
-        super().__init__()
-        self.switch = switch
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, chosen = self.switch._probabilities(x).max(dim=-1, keepdim=True)
-        out = torch.zeros_like(x)
-        for number, network in enumerate(self.switch.experts):
-            out = torch.where(chosen == number, network(x), out)
-        return out * gate
 
 
 class _Attention(nn.Module):
@@ -286,12 +219,4 @@ class _Attention(nn.Module):
         else:
             query = self.query(x)
             key, value = self.projection(memory).chunk(2, dim=-1)
-        read = torch.onnx.ops.symbolic(
-            "com.microsoft::MultiHeadAttention",
-            (query, key, value, None, (~padding).to(torch.int32)),
-            attrs={"num_heads": self.heads},
-            dtype=query.dtype,
-            shape=query.shape,
-            version=1,
-        )
-        return self.out(read)
+        return self.out(attend(self.heads, query, key, value, ~padding))

@@ -82,7 +82,7 @@ def export(
             write_config(model, task, part, describe(checkpoint, int8), licence)
 
         copy_text_processing(folder, task, part)
-        write_graphs(model, task, part)
+        write_graphs(model, part)
         finish()
         found = [compared.agree(part, "float32")]
         if found[0].equal < found[0].total or not found[0].largest_difference <= EXACT:

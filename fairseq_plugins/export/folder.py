@@ -100,7 +100,7 @@ def _ended_at_once(remove: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def write_graphs(model: Any, task: Any, out: Path) -> None:
+def write_graphs(model: Any, out: Path) -> None:
     """Write the graphs in float32: of the encoder, and of one decoder step unless it classifies.
 
     Raises:
@@ -117,11 +117,7 @@ def write_graphs(model: Any, task: Any, out: Path) -> None:
 
     architecture.check(model)
     if not architecture.classifies(model):
-        activation = decoder.activation_name(model)
-        decoder.check(model.decoder, activation)
-        _, max_output = architecture.limits(model, task)
-        step = decoder.build(model.decoder, activation, max_output + 1)
-        onnx.save(step, out / served.DECODER)
+        onnx.save(decoder.build(model.decoder), out / served.DECODER)
     onnx.save(encoder.build(model), out / served.ENCODER)
 
 
@@ -130,13 +126,15 @@ def quantize_graphs(folder: Path) -> None:
     import onnx
 
     from .quantization import quantize
-    from .shared_table import share_table
 
-    graphs = [name for name in (served.ENCODER, served.DECODER) if (folder / name).exists()]
-    for name in graphs:
-        onnx.save(quantize(onnx.load(folder / name)), folder / name)
-    if served.DECODER in graphs:
-        share_table(folder, graphs)
+    graphs = {
+        name: onnx.load(folder / name)
+        for name in (served.ENCODER, served.DECODER)
+        if (folder / name).exists()
+    }
+    quantize(graphs.values(), folder)
+    for name, graph in graphs.items():
+        onnx.save(graph, folder / name)
 
 
 def describe(checkpoint: dict[str, str], int8: bool) -> dict[str, Any]:
@@ -178,7 +176,7 @@ def write_config(model: Any, task: Any, out: Path, made: dict[str, Any], licence
 def _of_text(model: Any, task: Any) -> dict[str, Any]:
     from fairseq_plugins.tasks.summarization import SummarizationTask
 
-    from .candidates import grouping
+    from .decoder import grouping
 
     max_source, max_output = architecture.limits(model, task)
     return {

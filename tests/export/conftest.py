@@ -35,7 +35,7 @@ def exporter_of(build, task):
     def run(folder, *words, arch="transformer_ftc", int8=False):
         model = build(*words, arch=arch).float().eval()
         folder.mkdir(parents=True)
-        export_folder.write_graphs(model, task, folder)
+        export_folder.write_graphs(model, folder)
         if int8:
             export_folder.quantize_graphs(folder)
         export_folder.write_dictionaries(task, folder)

@@ -323,7 +323,7 @@ def write_untrained(contender: str, words: str, data: Path) -> None:
     if kind == "ctranslate2":
         ctranslate2.write_ctranslate2(model, task, out, int8=True)
         return
-    files.write_graphs(model, task, out)
+    files.write_graphs(model, out)
     files.quantize_graphs(out)
     files.write_dictionaries(task, out)
     files.write_config(model, task, out, {"int8": True}, "random weights")

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_plugins.options.search import Options
 
-from .folder import ATTENTION, GATE, UNKNOWN, Export
+from .folder import ATTENTION, COPIED, UNKNOWN, Export
 
 # Initial positions of a cache, which doubles when full. It does not depend on the batch, because
 # onnxruntime plans its memory anew for each new shape of an input.
@@ -119,7 +119,6 @@ class _Batch:
             "real": (tokens != export.pad).astype(np.int32),
             "step": np.zeros(1, np.int32),
             "count": np.zeros(1, np.int64),
-            "sampling": np.array(options.sampling),
         }
         if export.copies:
             self.arrays.update(self._copied(tokens, numbers))
@@ -143,9 +142,6 @@ class _Batch:
             ancestors=np.zeros((*size, capacity), np.int32),
             tokens=np.full(size, self.export.eos, np.int64),
         )
-        for name in OF_COPIES:
-            if name in self.arrays:
-                self.arrays[name] = self.arrays[name][:, :1].repeat(self.width, axis=1)
         self.caches = [
             np.zeros((*size, *shape[1:2], capacity, *shape[3:]), np.float32)
             for shape in self.export.cache_shapes
@@ -170,7 +166,7 @@ class _Batch:
             before = np.roll(numbers, 1, axis=1)
             before[:, 0] = self.export.eos
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
-        return {name: array[:, None] for name, array in found.items()}
+        return found
 
     def run(self) -> list[list[Hypothesis]]:
         while True:
@@ -205,11 +201,9 @@ class _Batch:
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, width, 1), np.int64)
         self.outputs = {"forced_scores": np.empty((count, width, 1), np.float32)}
-        if self.copied or self.unknown is not None:
-            length = self.numbers.shape[1]
-            self.outputs[ATTENTION] = np.empty((count, width, length), np.float32)
-        if self.copied:
-            self.outputs[GATE] = np.empty((count, width, 1), np.float32)
+        kinds = [ATTENTION] * (self.copied or self.unknown is not None) + [COPIED] * self.copied
+        for name in kinds:
+            self.outputs[name] = np.empty((count, width, self.numbers.shape[1]), np.float32)
         self.arrays["shape"] = np.array([count, width, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
@@ -421,16 +415,14 @@ class _Batch:
     ) -> np.ndarray:
         """The source position that each new token copies, or -1, B x n.
 
-        P(y) = g p(y) + (1 - g) m, with the attention m to all positions of y: y is copied if the
-        second term is the larger one, and if it is unknown, as only the source has it.
+        A token is copied if most of its probability is, and if it is unknown, as only the source
+        has it.
         """
-        gate = self.outputs[GATE][self.index, parents, 0]
-        same = self.numbers[self.rows][:, None] == tokens[:, :, None]
-        attention = np.where(same, self.outputs[ATTENTION][self.index, parents], -1)  # B x n x S
-        mass = attention.sum(axis=2, where=same)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_copied = np.log(mass) - np.logaddexp(0, gate)
-            share = log_copied - (totals - self.arrays["totals"][self.index, parents])
+        same = self.numbers[self.rows][:, None] == tokens[:, :, None]  # B x n x S
+        attention = np.where(same, self.outputs[ATTENTION][self.index, parents], -1)
+        share = np.where(same, self.outputs[COPIED][self.index, parents], NEVER).max(axis=2)
+        with np.errstate(invalid="ignore"):
+            share -= totals - self.arrays["totals"][self.index, parents]
         unknown = (tokens == UNKNOWN) | (tokens >= self.vocabulary)
         copied = same.any(axis=2) & (unknown | (share > np.log(0.5)))
         return np.where(copied, attention.argmax(axis=2), -1)

@@ -25,8 +25,8 @@ ENCODER, DECODER = "encoder.onnx", "decoder.onnx"
 PADDING, END, UNKNOWN = 1, 2, 3
 DICTIONARY = "dict.txt"  # of a classifier
 PROBABILITIES = "probabilities"  # the output of a classifier's graph, B x classes
-# outputs of the decoder's graph: the attention that copies, and w . [s; x] + b of `CopyAttention`
-ATTENTION, GATE = "copying", "copy_gate"
+# outputs of the decoder's graph, see `export.decoder.build`
+ATTENTION, COPIED, QUERY = "copying", "copied", "query"
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
