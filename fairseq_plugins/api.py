@@ -42,6 +42,9 @@ class Scored(NamedTuple):
     complete: bool = True  # False if it was stopped at the length limit
     tokens: tuple[str, ...] = ()  # the subwords of the text
     repaired: tuple[str, ...] | None = None  # see `text.protection.Restored`
+    token_scores: tuple[float, ...] = ()  # log-probabilities of the tokens and the end symbol
+    # for each token, the index (from 0) of the line's subword that the model attends to most
+    alignment: tuple[int, ...] | None = None
 
 
 class Translator:
@@ -109,6 +112,7 @@ class Translator:
         count: int,
         prefixes: Iterable[str] | None = None,
         first: int = 0,
+        aligned: bool = False,
     ) -> list[list[Output]]:
         """Up to `count` translations per line in subwords, the best first; for a line without
         words,
@@ -151,9 +155,12 @@ class Translator:
                     )
                 inputs.append(Input(part, limit, prefix, first + number, place))
         found: list[list[list[Output]]] = [[] for _ in lines]
-        searched = search(self.engine, inputs, count, self._progress)
+        searched = search(self.engine, inputs, count, self._progress, aligned=aligned)
+        offsets = [0] * len(lines)  # of the next part of each line
         for each, outputs in zip(inputs, searched):
-            found[each.number - first].append(outputs)
+            number = each.number - first
+            found[number].append([_moved(output, offsets[number]) for output in outputs])
+            offsets[number] += len(each.pieces)
             if not outputs[0].complete:
                 cut_off.add(each.number - first)
         with self._counting:
@@ -166,6 +173,10 @@ class Translator:
                     " ".join(o.pieces for o in each),
                     all(o.complete for o in each),
                     score=sum(o.score for o in each),
+                    token_scores=tuple(score for o in each for score in o.token_scores),
+                    alignment=tuple(at for o in each for at in o.alignment or ())
+                    if aligned and all(o.alignment is not None for o in each)
+                    else None,
                 )
                 for each in (zip(*outputs) if outputs else [()])
             ]
@@ -178,6 +189,7 @@ class Translator:
         prefixes: Iterable[str] | None = None,
         split: bool = False,
         first: int = 0,
+        aligned: bool = False,
     ) -> list[list[Scored]]:
         """`nbest` translations per line with scores, the best first; "" for a line without words.
 
@@ -186,6 +198,7 @@ class Translator:
             prefixes: for each line, raw text with which its translations must begin.
             split: translate a line that is too long in parts, and add their scores.
             first: the number (from 0) of the first line, for the draws of sampling and messages.
+            aligned: whether translations should have `alignment`.
 
         Raises:
             ConfigurationError: a prefix or min_len is too long, or the number of prefixes is
@@ -202,12 +215,20 @@ class Translator:
         return [
             [
                 Scored(
-                    restored.text, o.score, o.complete, tuple(o.pieces.split()), restored.repaired
+                    restored.text,
+                    o.score,
+                    o.complete,
+                    tuple(o.pieces.split()),
+                    restored.repaired,
+                    tuple(o.token_scores),
+                    None if o.alignment is None else tuple(o.alignment),
                 )
                 for o in outputs
                 for restored in [self.processor.restored(o.pieces, line)]
             ]
-            for line, outputs in zip(lines, self.candidates(lines, self._nbest, prefixes, first))
+            for line, outputs in zip(
+                lines, self.candidates(lines, self._nbest, prefixes, first, aligned)
+            )
         ]
 
     def _prefixes(self, lines: list[str], prefixes: Iterable[str] | None) -> list[list[str]]:
@@ -240,6 +261,13 @@ class Translator:
             parts.append(pieces[start:end])
             start = end
         return parts + [pieces[start:]] if pieces else parts
+
+
+def _moved(output: Output, begin: int) -> Output:
+    """The output for a part of a line that begins at this subword."""
+    if output.alignment is None:
+        return output
+    return output._replace(alignment=[begin + place for place in output.alignment])
 
 
 class Summarizer:

@@ -10,9 +10,11 @@ translated in parts, split after a sentence or a word; a message at the end coun
 With --output, a rerun continues what a stopped or killed command wrote.
 
 The JSON object of --json has `translations`, a list with the best first. Each of them has its text,
-score, tokens, and complete, which is false if it was stopped at the length limit. For a model whose
-text was prepared with --protect it also has `repaired`: the spans that the model omitted or wrote
-twice. --html writes a page for browsers that shows which subwords of the source each subword reads.
+score, tokens, complete, which is false if it was stopped at the length limit, token_scores, the
+log-probabilities of the tokens and of the end symbol, and alignment: for each token, the index of
+the subword of the line that the last decoder layer attends to most. For a model whose text was
+prepared with --protect it also has `repaired`: the spans that the model omitted or wrote twice.
+--html writes a page for browsers that shows which subwords of the source each subword reads.
 """
 
 import contextlib
@@ -94,7 +96,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
         paired = args.prefixes is not None
         lines, prefixes = zip(*group.lines) if paired else (group.lines, None)
         before = translator.lines_seen - group.first
-        found = translator.hypotheses(lines, prefixes, split=True, first=group.first)
+        found = translator.hypotheses(lines, prefixes, True, group.first, aligned=args.json)
         texts = [hypotheses[0].text for hypotheses in found]
         if args.json:
             objects = [{"translations": [as_object(h) for h in each]} for each in found]

@@ -12,6 +12,12 @@ LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this powe
 FAIRSEQ_NAMES = {"no_repeat_ngram": "no_repeat_ngram_size"}  # of options with another name there
 LARGEST_SEED = 2**63 - 1  # torch overflows beyond 64 bits
 SMALLEST_TEMPERATURE = 1e-3
+# options, and the option that each of them needs
+NEEDS = {
+    **dict.fromkeys(("sampling_topk", "sampling_topp", "temperature"), "sampling"),
+    "diverse_beam_strength": "diverse_beam_groups",
+}
+OFF_IN_FAIRSEQ = ("sampling_topk", "sampling_topp", "diverse_beam_groups")  # -1 there, 0 here
 
 
 @dataclass
@@ -45,6 +51,10 @@ class Options(BeamSearch):
         nbest: number of hypotheses that `Translator.hypotheses` returns, at most `beam`.
         sampling: draw `beam` hypotheses instead of searching for the best.
         sampling_topk: draw among this many best tokens; 0 for all.
+        sampling_topp: draw among the fewest best tokens that have this probability; 0 for all.
+        diverse_beam_groups: groups of hypotheses; each is penalised for the tokens of those before
+            (fairseq's DiverseBeamSearch, Vijayakumar et al. 2018); 0 for ordinary beam search.
+        diverse_beam_strength: what a token loses for each hypothesis of these groups that has it.
         temperature: divisor of the logits when sampling.
         seed: seed of sampling. With an exported model, a sentence's draws depend only on it and on
             the sentence's number; with torch, also on the other sentences.
@@ -53,6 +63,22 @@ class Options(BeamSearch):
     nbest: int = option(1, "the number of outputs that --json writes, the best first", least=1)
     sampling: bool = option(False, "draw outputs at random instead of searching for the best")
     sampling_topk: int = option(0, "draw from the N most probable subwords; 0 allows all", least=0)
+    sampling_topp: float = option(
+        0.0,
+        "draw from the most probable subwords that together have probability P; 0 allows all",
+        least=0,
+        most=1,
+        metavar="P",
+    )
+    diverse_beam_groups: int = option(
+        0,
+        "search in N groups of hypotheses, each penalised for the subwords of those before; 0 "
+        "turns this off",
+        least=0,
+    )
+    diverse_beam_strength: float = option(
+        0.5, "the penalty of --diverse-beam-groups for each such subword", least=0, most=100
+    )
     temperature: float = option(
         1.0, "a temperature below 1 makes probable subwords more probable when sampling",
         least=SMALLEST_TEMPERATURE, metavar="T",
@@ -69,12 +95,23 @@ class Options(BeamSearch):
         check_names("options", given, (field.name for field in fields(cls)))
         options = cls(**given)
         check(vars(options))
-        for name, off in (("sampling_topk", 0), ("temperature", 1.0)):
+        for name, needed in NEEDS.items():
             value = getattr(options, name)
-            if value != off and not options.sampling:
+            if value != getattr(cls, name) and not getattr(options, needed):
                 raise ConfigurationError(
-                    f"{flag(name)} {value} needs --sampling: add it, or remove this"
+                    f"{flag(name)} {value} needs {flag(needed)}: add it, or remove this"
                 )
+        groups = options.diverse_beam_groups
+        for name in ("sampling", "sampling_topk"):
+            other = "diverse_beam_groups" if name == "sampling" else "sampling_topp"
+            if getattr(options, name) and getattr(options, other):
+                raise ConfigurationError(
+                    f"{flag(name)} and {flag(other)} cannot be combined: remove one"
+                )
+        if groups and options.beam % groups:
+            raise ConfigurationError(
+                f"--diverse-beam-groups {groups} must divide --beam, which is {options.beam}"
+            )
         return options
 
 
@@ -97,7 +134,7 @@ def check(values: Mapping[str, Any]) -> None:
     for declared in fields(Options):
         name = declared.name
         name = name if name in values else FAIRSEQ_NAMES.get(name, name)
-        if name in values and (name, values[name]) != ("sampling_topk", -1):  # off in fairseq
+        if name in values and not (name in OFF_IN_FAIRSEQ and values[name] == -1):
             check_option(name, values[name], declared)
     beam, nbest = (values.get(name, getattr(Options, name)) for name in ("beam", "nbest"))
     if nbest > beam:

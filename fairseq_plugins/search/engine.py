@@ -52,7 +52,12 @@ class Engine(Protocol):
     copies: bool
 
     def search(
-        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
+        self,
+        inputs: Sequence[Input],
+        count: int,
+        copied: bool,
+        done: Done,
+        aligned: bool = False,
     ) -> list[list[Output]]:
         """Up to `count` hypotheses for each input, the best first.
 
@@ -61,6 +66,8 @@ class Engine(Protocol):
             count: at least 1; at most the beam size is returned.
             copied: whether outputs should have `copied`, if the engine supports it.
             done: see its type.
+            aligned: whether outputs should have `alignment`, of an ensemble by its first model. It
+                is None for a model of torch that returns no attention, such as a convolutional one.
 
         Raises:
             ConfigurationError: the options allow no hypothesis, or the memory is too small.
@@ -126,8 +133,9 @@ def search(
     count: int,
     progress: Progress,
     copied: bool = False,
+    aligned: bool = False,
 ) -> list[list[Output]]:
     """`Engine.search` with progress."""
     with progress_bar(description="done", total=len(inputs), show=progress is True) as bar:
         done = progress if callable(progress) else bar.update
-        return engine.search(inputs, count, copied, done)
+        return engine.search(inputs, count, copied, done, aligned)

@@ -46,6 +46,9 @@ class Output(NamedTuple):
     complete: bool  # False if it was stopped at the length limit
     copied: Sequence[int | None] = ()  # for each subword, the source position that it copies
     score: float = 0.0  # as in fairseq: sum of log-probabilities over length to the power of lenpen
+    token_scores: Sequence[float] = ()  # log-probability of each subword and of the end symbol
+    # for each subword, the source position that the last layer attends to most; see `Engine.search`
+    alignment: Sequence[int] | None = None
 
 
 class Summary(NamedTuple):

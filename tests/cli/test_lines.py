@@ -220,7 +220,7 @@ def test_of_documents_only_what_the_model_reads_is_held():
         name, max_source, max_output, min_len = "fake", 3, 3, 1
         summarizes = copies = False
 
-        def search(self, inputs, count, copied, done):
+        def search(self, inputs, count, copied, done, aligned):
             assert all(len(each.pieces) == 3 for each in inputs)
             return [[Output("", True)]] * len(inputs)
 

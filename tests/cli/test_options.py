@@ -97,6 +97,7 @@ def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
         "threads": 2, "cpu": True, "fp16": True, "int8": True,
         "max_tokens": 70, "beam": 6, "lenpen": 0.5, "min_len": 3, "no_repeat_ngram": 4,
         "sampling": True, "sampling_topk": 9, "temperature": 0.7, "seed": 8, "user_dir": (),
+        "sampling_topp": 0.0, "diverse_beam_groups": 0, "diverse_beam_strength": 0.5,
     }  # fmt: skip
     assert opened == mock.call([Path("a"), Path("b")], Path("DATA"), **expected, **options)
 

@@ -7,6 +7,7 @@ import pytest
 from fairseq_plugins.api import Translator
 from fairseq_plugins.search.text import Output
 from fairseq_plugins.text.processing import LengthLimit
+from fairseq_plugins.text.protection import Restored
 from fairseq_plugins.text.subwords import KINDS
 
 
@@ -18,10 +19,14 @@ class Echo:
 
     def __init__(self, kind):
         self.processor = SimpleNamespace(
-            encode=str, decode=str, subwords=KINDS[kind], length_limit=LengthLimit()
+            encode=str,
+            decode=str,
+            restored=lambda pieces, line: Restored(pieces, None),
+            subwords=KINDS[kind],
+            length_limit=LengthLimit(),
         )
 
-    def search(self, inputs, count, copied, done):
+    def search(self, inputs, count, copied, done, aligned):
         texts = [" ".join(each.pieces) for each in inputs]
         return [[Output(f"[{t}]", True), Output(f"({t})", t != "short")][:count] for t in texts]
 

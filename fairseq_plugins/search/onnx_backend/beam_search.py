@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_plugins.options.search import Options
 
-from .folder import ATTENTION, COPIED, UNKNOWN, Export
+from .folder import ATTENTION, COPIED, QUERY, UNKNOWN, Export
 
 # Initial positions of a cache, which doubles when full. It does not depend on the batch, because
 # onnxruntime plans its memory anew for each new shape of an input.
@@ -33,12 +33,15 @@ class Hypothesis(NamedTuple):
         token_scores: log-probability of each token.
         copied: if asked for, the source position that each token copies, without the end symbol;
             None for a generated token. See `torch_backend.copied.find_copied`.
+        alignment: if asked for, the source position that each token attends to most, without the
+            end symbol. See `torch_backend.copied.find_aligned`.
     """
 
     tokens: list[int]
     score: float
     token_scores: list[float]
     copied: Sequence[int | None] = ()
+    alignment: Sequence[int] = ()
 
 
 class Source(NamedTuple):
@@ -63,14 +66,18 @@ class Source(NamedTuple):
 
 
 def search(
-    export: Export, sources: Sequence[Source], options: Options, copied: bool = False
+    export: Export,
+    sources: Sequence[Source],
+    options: Options,
+    copied: bool = False,
+    aligned: bool = False,
 ) -> list[list[Hypothesis]]:
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
     They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
-    asks for copied positions, if the model copies.
+    asks for copied positions, if the model copies; `aligned` for alignments.
     """
-    return _Batch(export, sources, options, copied).run()
+    return _Batch(export, sources, options, copied, aligned).run()
 
 
 class _Batch:
@@ -84,7 +91,12 @@ class _Batch:
     """
 
     def __init__(
-        self, export: Export, sources: Sequence[Source], options: Options, copied: bool = False
+        self,
+        export: Export,
+        sources: Sequence[Source],
+        options: Options,
+        copied: bool = False,
+        aligned: bool = False,
     ):
         self.export, self.sources, self.options = export, sources, options
         count, beam = len(sources), options.beam
@@ -108,6 +120,10 @@ class _Batch:
         self.total_log = np.zeros(log, np.float32)
         self.copied = copied
         self.copied_log = np.full(log if copied else (0, count), -1)
+        self.aligned = aligned
+        self.aligned_log = np.zeros(log if aligned else (0, count), np.int64)
+        self.groups = options.diverse_beam_groups
+        self.overlap = np.zeros((count, self.groups, self.groups), np.float32)
         self.history: np.ndarray | None = None
         if options.no_repeat_ngram:
             self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
@@ -125,7 +141,8 @@ class _Batch:
         self.memory = export.encode(tokens)
         # One sentence gains nothing; draws differ from the start; and one hypothesis must have 2 n
         # candidates beside padding, the end and <unk>.
-        wide = count == 1 or options.sampling or export.most_candidates < 2 * beam + 3
+        self.needs_all = options.sampling or self.groups > 0  # log-probabilities
+        wide = count == 1 or self.needs_all or export.most_candidates < 2 * beam + 3
         self.width = beam if wide else 1
         self._allocate(1 if self.width < beam else CAPACITY)
         self._bind()
@@ -134,7 +151,7 @@ class _Batch:
         """New arrays for `width` hypotheses per sentence, before the first step."""
         size = len(self.rows), self.width
         totals = np.zeros(size, np.float32)
-        if not self.options.sampling:  # at first all hypotheses are equal: continue only one
+        if not self.needs_all:  # at first all hypotheses are equal: continue only one
             totals[:, 1:] = NEVER
         self.arrays.update(
             totals=totals,
@@ -174,9 +191,12 @@ class _Batch:
                 self._choose_count()
             forced = self._force()
             self.export.decoder.run_with_iobinding(self.binding)
-            candidates = self._sampled() if self.options.sampling else self._best()
-            for row, token in forced:
-                self._take_forced(row, token, *candidates)
+            if self.groups:
+                candidates = self._diverse(forced)
+            else:
+                candidates = self._sampled() if self.options.sampling else self._best()
+                for row, token in forced:
+                    self._take_forced(row, token, *candidates)
             # the end symbol is rare, and special symbols have the smallest numbers
             ends = None
             if np.count_nonzero(candidates[1] <= self.export.eos):
@@ -201,9 +221,12 @@ class _Batch:
         self.index = np.arange(count)[:, None]
         self.forced = np.zeros((count, width, 1), np.int64)
         self.outputs = {"forced_scores": np.empty((count, width, 1), np.float32)}
-        kinds = [ATTENTION] * (self.copied or self.unknown is not None) + [COPIED] * self.copied
+        attends = self.copied or self.unknown is not None or self.aligned and self.export.copies
+        kinds = [ATTENTION] * attends + [COPIED] * self.copied
         for name in kinds:
             self.outputs[name] = np.empty((count, width, self.numbers.shape[1]), np.float32)
+        if self.aligned and not self.export.copies:
+            self.outputs[QUERY] = np.empty((count, width, self.export.query_size), np.float32)
         self.arrays["shape"] = np.array([count, width, -1], np.int64)
         self.arrays["forced"] = self.forced
         self.binding = self.export.decoder.io_binding()
@@ -212,7 +235,7 @@ class _Batch:
         for name, array in self.outputs.items():
             self.binding.bind_ortvalue_output(name, self.export.value(array))
         self._bind_candidates()
-        if self.options.sampling:
+        if self.needs_all:
             self.binding.bind_output("log_probs")
         for name, value in zip(self.export.memory_names, self.memory):
             self.binding.bind_ortvalue_input(name, value)
@@ -309,12 +332,9 @@ class _Batch:
                 found = tuple(array[self.index, order] for array in found)
         return tuple(array[:, : 2 * self.options.beam] for array in found)  # type: ignore
 
-    def _sampled(self) -> Candidates:
-        """One drawn token per hypothesis, in the format of `_best`."""
-        beam, options = self.options.beam, self.options
-        totals, tokens, parents = self._best()
-        totals[:] = NEVER
-        parents[:, :beam] = np.arange(beam)
+    def _scores(self) -> tuple[np.ndarray, int]:
+        """Log-probabilities, B x n x W + m with m unknown subwords, -inf if forbidden; and W."""
+        options = self.options
         log_probs = self.binding.get_outputs()[len(self.outputs)].numpy()
         if options.temperature != 1:
             log_probs = log_probs / options.temperature
@@ -322,18 +342,78 @@ class _Batch:
             log_probs -= top + np.log(np.exp(log_probs - top).sum(axis=2, keepdims=True))
             self.tempered = log_probs.copy()
         log_probs[:, :, self.never] = NEVER
-        words = own = log_probs.shape[2]  # whole groups
+        words = log_probs.shape[2]  # whole groups
         if self.unknown is not None:
             log_probs = self.unknown.add_columns(log_probs)
         for sentence, number, token in self.repeated:
-            column = token if token < self.vocabulary else token - self.vocabulary + words
-            log_probs[sentence, number, column] = NEVER
+            log_probs[sentence, number, self._column(token, words)] = NEVER
+        return log_probs, words
+
+    def _column(self, token: int, words: int) -> int:
+        return token if token < self.vocabulary else token - self.vocabulary + words
+
+    def _diverse(self, forced: list[tuple[int, int]]) -> Candidates:
+        """The 2 n candidates of fairseq's DiverseBeamSearch: group g has hypotheses g, g + G, ...
+
+        A token loses the strength for each candidate of an earlier group that has it, and once more
+        for each earlier token that both groups shared.
+        """
+        if self.unknown is not None:
+            self.unknown.divide(self.outputs)  # for its shares
+        log_probs, words = self._scores()
+        raw = self.outputs["forced_scores"][:, :, 0]
+        for row, token in forced:
+            scores = raw[row].copy()
+            if token >= self.vocabulary and self.unknown is not None:
+                scores += self.unknown.shares[row, :, token - self.vocabulary]
+            log_probs[row] = NEVER
+            log_probs[row, :, self._column(token, words)] = scores
+        rows, _, columns = log_probs.shape
+        size = 2 * self.options.beam // self.groups
+        totals = np.empty((rows, size, self.groups), np.float32)
+        tokens, parents = np.empty((2, rows, size, self.groups), np.int64)
+        for group in range(self.groups):
+            penalty = np.zeros((rows, columns), np.float32)
+            for other in range(group):
+                more = 1 + self.overlap[:, group, other, None]
+                np.add.at(penalty, (self.index, tokens[:, :, other]), more)
+            scores = log_probs[:, group :: self.groups]
+            scores = scores - np.float32(self.options.diverse_beam_strength) * penalty[:, None]
+            if self.step:
+                scores = scores + self.arrays["totals"][:, group :: self.groups, None]
+            else:  # all are equal
+                scores = scores[:, :1]
+            flat = scores.reshape(rows, -1)
+            best = np.argsort(-flat, axis=1, kind="stable")[:, :size]
+            totals[:, :, group] = flat[self.index, best]
+            tokens[:, :, group] = best % columns
+            parents[:, :, group] = best // columns * self.groups + group
+        self.overlap += (tokens[:, :, :, None] == tokens[:, :, None]).sum(axis=1)
+        tokens = np.where(tokens < words, tokens, tokens - words + self.vocabulary)
+        return totals.reshape(rows, -1), tokens.reshape(rows, -1), parents.reshape(rows, -1)
+
+    def _sampled(self) -> Candidates:
+        """One drawn token per hypothesis, in the format of `_best`."""
+        beam, options = self.options.beam, self.options
+        totals, tokens, parents = self._best()
+        totals[:] = NEVER
+        parents[:, :beam] = np.arange(beam)
+        log_probs, words = self._scores()
+        own = words
         for row in np.flatnonzero(self.alive):
             if self.unknown is not None:  # draws do not depend on other sentences
                 own = words + int(self.unknown.counts[row])
             scores = log_probs[row, :, :own]
             allowed = scores
-            if 0 < options.sampling_topk < scores.shape[1]:
+            if options.sampling_topp:
+                order = np.argsort(-scores, axis=1, kind="stable")
+                found = np.exp(np.take_along_axis(scores, order, axis=1))
+                beyond = np.zeros(scores.shape, bool)
+                np.put_along_axis(
+                    beyond, order, found.cumsum(axis=1) - found >= options.sampling_topp, axis=1
+                )
+                allowed = np.where(beyond, NEVER, scores)
+            elif 0 < options.sampling_topk < scores.shape[1]:
                 least = np.partition(scores, -options.sampling_topk, axis=1)
                 least = least[:, -options.sampling_topk, None]
                 allowed = np.where(scores >= least, scores, NEVER)
@@ -358,17 +438,20 @@ class _Batch:
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
         tokens, path = [self.export.eos], [float(total)]
         places: list[int] = []
+        aligned: list[int] = []
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             tokens.append(int(self.token_log[place]))
             path.append(float(self.total_log[place]))
             if self.copied:
                 places.append(int(self.copied_log[place]))
+            if self.aligned:
+                aligned.append(int(self.aligned_log[place]))
             parent = self.parent_log[place]
         scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
         where = [None if at < 0 else at for at in places[::-1]]
-        return Hypothesis(tokens[::-1], score, scores, where)
+        return Hypothesis(tokens[::-1], score, scores, where, aligned[::-1])
 
     def _continue(
         self,
@@ -392,11 +475,13 @@ class _Batch:
         self.parent_log[step] = parents
         if self.copied:
             self.copied_log[step] = self._copied_from(totals, tokens, parents)
+        if self.aligned:
+            self.aligned_log[step] = self._attention().argmax(axis=2)[self.index, parents]
         if self.width < beam:
             self._widen()
         arrays["totals"][:] = totals
         arrays["tokens"][:] = tokens
-        if self.step == 0 or self.prefixes or self.options.sampling:
+        if self.step == 0 or self.prefixes or self.needs_all:
             # candidates without a score may have tokens outside the vocabulary
             arrays["tokens"][totals == NEVER] = self.export.eos
         if self.history is not None:
@@ -409,6 +494,21 @@ class _Batch:
         ancestors[:, :, step] = parents
         self.step += 1
         arrays["step"][0] = self.step
+
+    def _attention(self) -> np.ndarray:
+        """The attention of the last layer, B x n x S, without the end symbol of the source."""
+        tokens = self.numbers[self.rows][:, None]
+        hidden = (tokens == self.export.pad) | (tokens == self.export.eos)
+        if self.export.copies:
+            return np.where(hidden, NEVER, self.outputs[ATTENTION])
+        keys = self.memory[self.export.last_keys].numpy()  # B x h x S x s
+        rows, heads, _, size = keys.shape
+        query = self.outputs[QUERY].reshape(rows, -1, heads, size).transpose(0, 2, 1, 3)
+        scores = query @ keys.transpose(0, 1, 3, 2) * np.float32(size**-0.5)
+        scores = np.where((tokens == self.export.pad)[:, None], NEVER, scores)
+        weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+        weights /= weights.sum(axis=3, keepdims=True)
+        return np.where(hidden, NEVER, weights.mean(axis=1))
 
     def _copied_from(
         self, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
@@ -451,6 +551,8 @@ class _Batch:
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
         self.total_log, self.copied_log = self.total_log[:, kept], self.copied_log[:, kept]
+        self.aligned_log = self.aligned_log[:, kept]
+        self.overlap = self.overlap[kept]
         if self.unknown is not None:
             self.unknown.keep(kept)
         if self.history is not None:

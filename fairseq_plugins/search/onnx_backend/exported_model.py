@@ -67,7 +67,12 @@ class ExportedModel:
         self._process = _one_process(threads)
 
     def search(
-        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
+        self,
+        inputs: Sequence[Input],
+        count: int,
+        copied: bool,
+        done: Done,
+        aligned: bool = False,
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         self._process.check()
@@ -85,7 +90,7 @@ class ExportedModel:
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
             with export.running():
-                searched = list(search(export, batch, options, copied))
+                searched = list(search(export, batch, options, copied, aligned))
             for index, hypotheses in zip(indices, searched):
                 if not hypotheses:
                     raise ConfigurationError(
@@ -100,6 +105,8 @@ class ExportedModel:
                         len(each.tokens) <= limit,
                         each.copied,
                         each.score,
+                        each.token_scores,
+                        each.alignment if aligned else None,
                     )
                     for each in hypotheses
                 ]

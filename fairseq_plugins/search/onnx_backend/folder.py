@@ -275,6 +275,9 @@ class Export(Folder):
             sum(i.shape[1] * i.shape[3] for i in inputs if i.name in names)
             for names in (self.memory_names, self.cache_names)
         )
+        self.last_keys = self.memory_names.index(self.memory_names[-1].replace("values", "keys"))
+        of_heads = next(i.shape for i in inputs if i.name == self.memory_names[-1])
+        self.query_size: int = of_heads[1] * of_heads[3]
         names = {each.name for each in inputs}
         self.copies, self.goes_on_copying = "source_words" in names, "source_before" in names
 

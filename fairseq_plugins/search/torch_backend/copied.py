@@ -69,6 +69,34 @@ def find_copied(
     ]
 
 
+@torch.no_grad()
+def find_aligned(
+    model: Any, net_input: dict[str, Tensor], hypotheses: Sequence[Tensor]
+) -> list[list[int]] | None:
+    """The source position that each token attends to most, as fairseq's --print-alignment hard.
+
+    Arguments are those of `find_copied`, of any model.
+
+    Returns:
+        for each hypothesis one position per token, counted from 0 without padding and the end
+        symbols; None if the model returns no attention.
+    """
+    dictionary, source = model.decoder.dictionary, net_input["src_tokens"]
+    target = collate_tokens(list(hypotheses), dictionary.pad())
+    previous = target.roll(1, 1)
+    previous[:, 0] = dictionary.eos()
+    _, extra = model(**net_input, prev_output_tokens=to_known(previous, dictionary))
+    attention = extra.get("attn") if isinstance(extra, dict) else None
+    attention = attention[0] if isinstance(attention, list) else attention
+    if attention is None:
+        return None
+    hidden = source.eq(dictionary.pad()) | source.eq(dictionary.eos())
+    start = source.eq(dictionary.pad()).long().cumprod(dim=1).sum(dim=1, keepdim=True)
+    attention = attention.float().masked_fill(hidden.unsqueeze(1), -1.0)
+    positions = (attention.argmax(dim=2) - start).tolist()
+    return [line[: len(tokens) - 1] for line, tokens in zip(positions, hypotheses)]
+
+
 def of_rows(sample: dict[str, Any], rows: Sequence[int]) -> dict[str, Tensor]:
     """The "net_input" for `find_copied` of these sentences of a batch."""
     return {key: sample["net_input"][key][rows] for key in ("src_tokens", "src_lengths")}

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
-from fairseq_plugins.options.search import FAIRSEQ_NAMES, Options
+from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.checkpoints import load_models
@@ -34,7 +34,7 @@ from fairseq_plugins.search.engine import (
 )
 from fairseq_plugins.search.text import Lock, Output
 
-from .copied import find_copied, number_copied, of_rows
+from .copied import find_aligned, find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
 from .unknown import NUMBERS, number_prefix, number_unknown, write
@@ -46,7 +46,7 @@ def generation_options(options: Options) -> GenerationConfig:
     """The same options under fairseq's names, without the seed."""
     given = {FAIRSEQ_NAMES.get(name, name): value for name, value in vars(options).items()}
     given.pop("seed")
-    given["sampling_topk"] = given["sampling_topk"] or -1
+    given.update({name: given[name] or -1 for name in OFF_IN_FAIRSEQ})
     return GenerationConfig(**given)
 
 
@@ -58,7 +58,8 @@ def search_options(generation: Any) -> Options:
     """
     names = {field.name: FAIRSEQ_NAMES.get(field.name, field.name) for field in fields(Options)}
     found = {ours: getattr(generation, name) for ours, name in names.items()}
-    options = Options(**{**found, "sampling_topk": max(0, generation.sampling_topk)})
+    found.update({name: max(0, found[name]) for name in OFF_IN_FAIRSEQ})
+    options = Options(**found)
     for name, value in vars(generation_options(options)).items():
         if name not in NOT_OF_SEARCH and getattr(generation, name) != value:
             raise ConfigurationError(only_for_checkpoints(name))
@@ -151,7 +152,12 @@ class TrainedModel:
         self._process = OneProcess("a GPU" if self.device.type == "cuda" else "")
 
     def search(
-        self, inputs: Sequence[Input], count: int, copied: bool, done: Done
+        self,
+        inputs: Sequence[Input],
+        count: int,
+        copied: bool,
+        done: Done,
+        aligned: bool = False,
     ) -> list[list[Output]]:
         """See `Engine.search`."""
         self._process.check()
@@ -165,7 +171,7 @@ class TrainedModel:
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
             with _told_if_memory_is_short(self.max_tokens):
-                found = self._search_batch(some, of_some, count, copied)
+                found = self._search_batch(some, of_some, count, copied, aligned)
             for index, hypotheses in zip(batch, found):
                 outputs[index] = hypotheses
             done(len(batch))
@@ -199,7 +205,12 @@ class TrainedModel:
         return torch.stack(found).mean(dim=0)
 
     def _search_batch(
-        self, inputs: list[Input], tokens: list[Tensor], count: int, copied: bool
+        self,
+        inputs: list[Input],
+        tokens: list[Tensor],
+        count: int,
+        copied: bool,
+        aligned: bool,
     ) -> list[list[Output]]:
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
@@ -230,11 +241,16 @@ class TrainedModel:
         if copied and self.copies:
             numbers = sample[NUMBERS][rows] if NUMBERS in sample else None
             positions = find_copied(self.models[0], of_rows(sample, rows), written, numbers)
+        alignments: Sequence[list[int] | None] = [None] * len(best)
+        if aligned:
+            alignments = find_aligned(self.models[0], of_rows(sample, rows), written) or alignments
         outputs: list[list[Output]] = [[] for _ in inputs]
-        for (row, hypothesis), line, places in zip(best, written, positions):
+        for (row, hypothesis), line, places, alignment in zip(best, written, positions, alignments):
             pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
             complete, score = len(line) <= limits[row], float(hypothesis["score"])
-            outputs[order[row]].append(Output(pieces, complete, places, score))
+            scores = hypothesis["positional_scores"].tolist()
+            output = Output(pieces, complete, places, score, scores, alignment)
+            outputs[order[row]].append(output)
         return outputs
 
     def _prefixes(self, inputs: list[Input], lacking: list[list[str]]) -> Tensor | None:

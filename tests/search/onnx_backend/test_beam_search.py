@@ -11,6 +11,7 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis, Source, _Batch, search
+from fairseq_plugins.search.torch_backend.copied import find_aligned
 
 LIMIT = 12
 
@@ -25,8 +26,12 @@ def sources(exported):
 
 
 def by_fairseq(pair, task, tokens, prefix=None, **options):
+    from fairseq.search import DiverseBeamSearch
     from fairseq.sequence_generator import SequenceGenerator
 
+    diverse = options.pop("diverse", None)
+    if diverse is not None:
+        options["search_strategy"] = DiverseBeamSearch(task.target_dictionary, *diverse)
     options = dict({"beam_size": 5, "max_len_b": LIMIT}, **options)
     generator = SequenceGenerator([pair[0]], task.target_dictionary, **options)
     sample = {
@@ -56,6 +61,27 @@ def assert_equal(found, expected):
         ({"lenpen": 2.0, "min_len": 6}, {"len_penalty": 2.0, "min_len": 6}),
         ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
         ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
+        *(
+            (
+                {
+                    "beam": 6,
+                    "diverse_beam_groups": groups,
+                    "diverse_beam_strength": strength,
+                    **ours,
+                },
+                {"beam_size": 6, "diverse": (groups, strength), **theirs},
+            )
+            for groups, strength, ours, theirs in (
+                (3, 0.7, {}, {}),
+                (2, 2.0, {"min_len": 0}, {"min_len": 0}),
+                (
+                    6,
+                    0.1,
+                    {"no_repeat_ngram": 2, "lenpen": 0.5},
+                    {"no_repeat_ngram_size": 2, "len_penalty": 0.5},
+                ),
+            )
+        ),
     ],
 )
 def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
@@ -63,6 +89,42 @@ def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
     found = search(pair[1], [Source(tokens, LIMIT) for tokens in sources], options)
     for tokens, hypotheses in zip(sources, found):
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
+
+
+def test_alignments_equal_fairseq(pair, task, sources):
+    wanted = [Source(tokens, LIMIT) for tokens in sources]
+    found = search(pair[1], wanted, Options(nbest=5), aligned=True)
+    assert [[h._replace(alignment=[]) for h in each] for each in found] == search(
+        pair[1], wanted, Options(nbest=5)
+    )
+    for tokens, hypotheses in zip(sources, found):
+        theirs = by_fairseq(pair, task, tokens)
+        attention = [h["attention"][:-1, :-1].argmax(dim=0).tolist() for h in theirs]
+        assert [h.alignment for h in hypotheses] == attention
+        source = {"src_tokens": torch.tensor([tokens]), "src_lengths": torch.tensor([len(tokens)])}
+        for h, positions in zip(theirs, attention):
+            assert find_aligned(pair[0], source, [h["tokens"]]) == [positions]
+
+
+def test_tokens_are_drawn_from_the_most_probable_ones(exported, sources):
+    """--sampling-topp 0 to 1: the fewest tokens that have this probability."""
+    wanted = [Source(tokens, 1) for tokens in sources]
+    options = Options(beam=20, nbest=20, sampling=True, min_len=0)
+
+    def drawn(**more):
+        return search(exported, wanted, replace(options, **more))
+
+    assert drawn(sampling_topp=1.0) == drawn()
+    first = search(exported, wanted, Options(beam=20, nbest=20, min_len=0))
+    for topp in (1e-6, 0.1):
+        for some, best in zip(drawn(sampling_topp=topp), first):
+            known = {h.tokens[0]: float(np.exp(h.token_scores[0])) for h in best}
+            tokens = sorted(known, key=known.__getitem__, reverse=True)
+            masses = np.array([known[token] for token in tokens])
+            before = masses.cumsum() - masses
+            allowed = {token for token, mass in zip(tokens, before) if mass < topp}
+            assert {h.tokens[0] for h in some} <= allowed
+            assert topp > 1e-3 or len({h.tokens[0] for h in some}) == 1
 
 
 def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
@@ -214,6 +276,12 @@ def test_threads_share_a_model(exported, sources):
         ({"shortlist": None}, "options: shortlist is not an option of the search"),
         ({"len_pen": 2}, "len_pen is not an option of the search: did you mean lenpen"),
         ({"sampling_topk": 5}, "--sampling-topk 5 needs --sampling"),
+        ({"sampling_topp": 0.5}, "--sampling-topp 0.5 needs --sampling"),
+        ({"sampling_topp": 1.5}, "--sampling-topp 1.5: must be from 0 to 1"),
+        ({"sampling": True, "sampling_topk": 2, "sampling_topp": 0.5}, "cannot be combined"),
+        ({"sampling": True, "diverse_beam_groups": 5}, "cannot be combined: remove one"),
+        ({"diverse_beam_groups": 2}, "--diverse-beam-groups 2 must divide --beam, which is 5"),
+        ({"diverse_beam_strength": 1.0}, "needs --diverse-beam-groups"),
     ],
 )
 def test_options_that_cannot_work(options, told):

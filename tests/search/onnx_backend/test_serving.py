@@ -261,7 +261,7 @@ def test_sampling_among_more_words_than_there_are(exported):
 def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
     sizes = []
 
-    def search(export, batch, options, copied):
+    def search(export, batch, options, copied, aligned):
         sizes.append(len(batch))
         return [[Hypothesis([4], 0.0, [0.0])] for _ in batch]
 
