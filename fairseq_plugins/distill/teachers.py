@@ -177,15 +177,15 @@ def _written(model: Translator | Summarizer, count: int, lines: list[str]) -> li
         outputs = (found for _, _, found in model.candidates(lines, count))
     else:
         outputs = model.candidates(lines, count)
-    return [[_text(model, output) for output in found] for found in outputs]
+    return [[_text(model, each, line) for each in found] for line, found in zip(lines, outputs)]
 
 
-def _text(model: Translator | Summarizer, output: Output) -> list[str]:
+def _text(model: Translator | Summarizer, output: Output, line: str) -> list[str]:
     decode, pieces = model.processor.decode, output.pieces
     if isinstance(model, Summarizer):
         text = summary_of(map(decode, sentences_of(pieces)))
     else:
-        text = decode(pieces) if pieces else ""
+        text = model.processor.restored(pieces, line).text
     problem = "" if output.complete else CUT_OFF
     if SPECIAL[3] in pieces.split(" "):
         problem = problem or UNKNOWN_WORD
