@@ -1,0 +1,117 @@
+"""The service of examples/deploy: no request can stop or slow the others."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fairseq_plugins.api import Translator
+from tests.conftest import ROOT
+
+httpx = pytest.importorskip("httpx")
+for name in ("fastapi", "uvicorn", "prometheus_client"):
+    pytest.importorskip(name)
+
+GERMAN = (ROOT / "examples/quickstart/test.de").read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def service():
+    """The address of a running service, and its process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "uvicorn", "--app-dir", ROOT / "examples/deploy", "service:app"]
+    words += ["--port", str(port), "--log-level", "warning", "--timeout-graceful-shutdown", "20"]
+    environment = {**os.environ, "TRANSLATE": "tatoeba-de-en"}
+    process = subprocess.Popen(words, env=environment)
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        with contextlib.suppress(httpx.TransportError):
+            assert httpx.get(address + "/health").json() == {"models": ["translate"]}
+            break
+        time.sleep(0.1)
+    yield address, process
+    process.kill()
+    process.wait()
+
+
+def ask(address, texts):
+    return httpx.post(address + "/translate", json={"texts": texts}, timeout=60)
+
+
+def test_a_hundred_clients_get_their_own_answers(service):
+    lines = GERMAN[:100]
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(lambda line: ask(service[0], [line, ""]), lines))
+    assert {each.status_code for each in answers} == {200}
+    found = [each.json()["texts"] for each in answers]
+    assert all(empty == "" for _, empty in found)
+    expected = Translator("tatoeba-de-en").translate(lines)
+    # 8-bit products depend a little on the batch (see the page)
+    assert sum(best == other for (best, _), other in zip(found, expected)) >= 90
+
+
+@pytest.mark.parametrize(
+    "body, status",
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[" * 100_000, 422),
+        (b"\xff\xfe", 422),
+        (b'{"texts": "a"}', 422),
+        (b'{"texts": [1]}', 422),
+        (b'{"texts": null}', 422),
+        (b'{"texts": []}', 200),
+        (json.dumps({"texts": ["a"] * 101}).encode(), 422),
+        (json.dumps({"texts": ["a" * 20_001]}).encode(), 422),
+        (b"x" * (2 << 20), 413),
+    ],
+)
+def test_a_wrong_request_is_told(service, body, status):
+    assert httpx.post(service[0] + "/translate", content=body).status_code == status
+
+
+def test_fuzz_ends_nothing(service):
+    draw = random.Random(1)
+    for _ in range(50):
+        letters = [chr(draw.choice([draw.randrange(1, 0xD800), 32, 97])) for _ in range(40)]
+        texts = ["".join(draw.sample(letters, draw.randrange(40))) for _ in range(3)]
+        assert len(ask(service[0], texts).json()["texts"]) == 3
+        body = bytes(draw.randrange(256) for _ in range(200))
+        assert httpx.post(service[0] + "/translate", content=body).status_code == 422
+
+
+def test_clients_that_misbehave_do_not_slow_the_others(service):
+    """One sends 100 MB, some never read, and some never end their request."""
+    address = ("127.0.0.1", int(service[0].rpartition(":")[2]))
+    head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(10):
+            slow = stack.enter_context(socket.create_connection(address))
+            slow.sendall(head % 100 + b"{")
+            deaf = stack.enter_context(socket.create_connection(address))
+            body = json.dumps({"texts": GERMAN[:3]}).encode()
+            deaf.sendall((head % len(body) + body) * 20)
+        large = stack.enter_context(socket.create_connection(address))
+        with contextlib.suppress(ConnectionError):
+            large.sendall(head % (100 << 20))
+            for _ in range(100):
+                large.sendall(b"x" * (1 << 20))
+        begin = time.monotonic()
+        assert ask(service[0], ["Guten Morgen!"]).json() == {"texts": ["Good morning."]}
+        assert time.monotonic() - begin < 20
+
+
+def test_unknown_paths_and_the_page(service):
+    assert httpx.post(service[0] + "/summarize", json={"texts": ["a"]}).status_code == 404
+    assert "<textarea" in httpx.get(service[0] + "/").text
+    metrics = httpx.get(service[0] + "/metrics").text
+    assert 'answers_total{status="404"}' in metrics and "latency_seconds_count" in metrics
