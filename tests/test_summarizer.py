@@ -139,7 +139,7 @@ def test_no_more_is_read_than_was_prepared(folder, model, tmp_path):
 def test_a_summary_that_does_not_end_is_told(summarize):
     out, err = summarize("Rain fell.\n\nFog fell.\n", "--max-len", 2, "--json")
     assert [json.loads(line)["complete"] for line in out.splitlines()] == [False, True, False]
-    assert "the summary of 2 document(s) reached 2 subwords" in err and "number 1, 3" in err
+    assert "2 summaries reached 2 subwords" in err and "number 1, 3" in err
 
 
 def test_several_summaries_with_their_scores(summarize, model):
