@@ -43,8 +43,18 @@ class Scored(NamedTuple):
     tokens: tuple[str, ...] = ()  # the subwords of the text
     repaired: tuple[str, ...] | None = None  # see `text.protection.Restored`
     token_scores: tuple[float, ...] = ()  # log-probabilities of the tokens and the end symbol
-    # for each token, the index (from 0) of the line's subword that the model attends to most
-    alignment: tuple[int, ...] | None = None
+    attention: tuple[Any, ...] | None = None  # of each part of the line, see `Output`
+
+    @property
+    def alignment(self) -> tuple[int, ...] | None:
+        """For each token, the index (from 0) of the line's subword that it attends to most."""
+        if self.attention is None:
+            return None
+        found, begin = [], 0
+        for weights in self.attention:
+            found += (begin + weights[:-1, :-1].argmax(axis=1)).tolist()
+            begin += weights.shape[1] - 1
+        return tuple(found)
 
 
 class Translator:
@@ -156,11 +166,9 @@ class Translator:
                 inputs.append(Input(part, limit, prefix, first + number, place))
         found: list[list[list[Output]]] = [[] for _ in lines]
         searched = search(self.engine, inputs, count, self._progress, aligned=aligned)
-        offsets = [0] * len(lines)  # of the next part of each line
         for each, outputs in zip(inputs, searched):
             number = each.number - first
-            found[number].append([_moved(output, offsets[number]) for output in outputs])
-            offsets[number] += len(each.pieces)
+            found[number].append(outputs)
             if not outputs[0].complete:
                 cut_off.add(each.number - first)
         with self._counting:
@@ -174,8 +182,8 @@ class Translator:
                     all(o.complete for o in each),
                     score=sum(o.score for o in each),
                     token_scores=tuple(score for o in each for score in o.token_scores),
-                    alignment=tuple(at for o in each for at in o.alignment or ())
-                    if aligned and all(o.alignment is not None for o in each)
+                    attention=tuple(o.attention for o in each)
+                    if aligned and all(o.attention is not None for o in each)
                     else None,
                 )
                 for each in (zip(*outputs) if outputs else [()])
@@ -198,7 +206,7 @@ class Translator:
             prefixes: for each line, raw text with which its translations must begin.
             split: translate a line that is too long in parts, and add their scores.
             first: the number (from 0) of the first line, for the draws of sampling and messages.
-            aligned: whether translations should have `alignment`.
+            aligned: whether translations should have `attention` and `alignment`.
 
         Raises:
             ConfigurationError: a prefix or min_len is too long, or the number of prefixes is
@@ -221,7 +229,7 @@ class Translator:
                     tuple(o.pieces.split()),
                     restored.repaired,
                     tuple(o.token_scores),
-                    None if o.alignment is None else tuple(o.alignment),
+                    o.attention,
                 )
                 for o in outputs
                 for restored in [self.processor.restored(o.pieces, line)]
@@ -261,13 +269,6 @@ class Translator:
             parts.append(pieces[start:end])
             start = end
         return parts + [pieces[start:]] if pieces else parts
-
-
-def _moved(output: Output, begin: int) -> Output:
-    """The output for a part of a line that begins at this subword."""
-    if output.alignment is None:
-        return output
-    return output._replace(alignment=[begin + place for place in output.alignment])
 
 
 class Summarizer:

@@ -177,15 +177,25 @@ def test_a_page_shows_the_attention_of_each_translation(translate, model, tmp_pa
     assert [each.split("<")[0] for each in sections] == ["1", "2", "3", "4"]
     assert ["There is no table" in each for each in sections] == [False, True, False, True]
     translator = Translator([model, model], cpu=True)
-    (best,) = translator.hypotheses(["Vier drei acht."])[0]
+    (best,), (long,) = translator.hypotheses(
+        ["Vier drei acht.", "eins " * 60], split=True, aligned=True
+    )
     rows = [re.findall(r'title="([\d.]+)"', row) for row in sections[2].split("<tr>")[2:]]
     source = translator.processor.encode("Vier drei acht.").split()
-    weights = translator.engine.attention(source, best.tokens)
-    assert weights.sum(dim=1) == pytest.approx(torch.ones(len(best.tokens) + 1))
-    assert weights.size(1) == len(source) + 1
+    (weights,) = best.attention
+    assert weights.shape == (len(best.tokens) + 1, len(source) + 1)
+    assert weights.sum(axis=1) == pytest.approx(1)
+    assert best.alignment == tuple(row[:-1].argmax() for row in weights[:-1])
+    first, second = (each.shape[1] - 1 for each in long.attention[:2])
+    begin = len(long.attention[0]) - 1
+    for at, row in zip(long.alignment[begin:], long.attention[1][:-1]):
+        assert at == first + row[:second].argmax()
+    assert len(long.alignment) == len(long.tokens)
     assert [[float(cell) for cell in row] for row in rows] == pytest.approx(weights, abs=0.006)
-    with pytest.raises(ConfigurationError, match="--html .* needs a trained model"):
-        cli.main(["translate", "--model", "tatoeba-de-en", "--html", str(tmp_path / "no.html")])
+    command = ["translate", "--model", "tatoeba-de-en", "--input", str(tmp_path / "in")]
+    (tmp_path / "in").write_text("Guten Morgen!\n", "utf-8")
+    assert cli.main([*command, "--html", str(tmp_path / "exported.html")]) == 0
+    assert "Good morning." in (tmp_path / "exported.html").read_text("utf-8")
 
 
 def test_a_translation_that_does_not_end_is_told(model):

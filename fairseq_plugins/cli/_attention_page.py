@@ -35,7 +35,7 @@ def section(
         number: the line's number, from 1.
         line: the line, and `translation`: what the model wrote.
         source: S subwords of the line, and `target`: T subwords of the translation.
-        weights: (T + 1) x (S + 1) as `TrainedModel.attention` returns them; empty for no table.
+        weights: (T + 1) x (S + 1) of `search.text.Output.attention`; empty for no table.
     """
     text = (
         f'<h2>{number}</h2>\n<p dir="auto">{escape(line)}<p dir="auto"><b>{escape(translation)}</b>'

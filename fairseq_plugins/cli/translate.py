@@ -62,15 +62,15 @@ class Translate(TextOut):
         "prepare-translation --protect would have protected",
     )  # fmt: skip
     html: Path | None = option(
-        None, "also write a page that shows the attention of each translation to its source; only "
-        "for trained models, not for exports; a stopped command is then not continued",
-        metavar="FILE",
+        None, "also write a page that shows the attention of each translation to its source; a "
+        "stopped command is then not continued", metavar="FILE",
     )  # fmt: skip
 
 
 def as_object(translation: Scored) -> dict[str, Any]:
-    """Without `repaired` if nothing is protected."""
-    return {name: value for name, value in translation._asdict().items() if value is not None}
+    """Without `repaired` if nothing is protected, and with the alignment for the attention."""
+    found = {**translation._asdict(), "attention": None, "alignment": translation.alignment}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def load(args: Translate) -> Callable[[Group], Result]:
@@ -78,12 +78,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
     translator = Translator(args.model, **args.of_model())
     if (longest := args.max_len) is not None:
         translator.max_length = lambda source_length: longest
-    attention = getattr(translator.engine, "attention", None)
-    if args.html is not None and attention is None:
-        raise ConfigurationError(
-            f"--html {args.html} needs a trained model, because an export does not return its "
-            "attention: give --model the folder of a training, or a checkpoint"
-        )
+    aligned = args.json or args.html is not None
     parts = (
         f"line(s) longer than {translator.max_source:,} subwords, the model's limit, were "
         "translated in parts"
@@ -96,7 +91,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
         paired = args.prefixes is not None
         lines, prefixes = zip(*group.lines) if paired else (group.lines, None)
         before = translator.lines_seen - group.first
-        found = translator.hypotheses(lines, prefixes, True, group.first, aligned=args.json)
+        found = translator.hypotheses(lines, prefixes, True, group.first, aligned=aligned)
         texts = [hypotheses[0].text for hypotheses in found]
         if args.json:
             objects = [{"translations": [as_object(h) for h in each]} for each in found]
@@ -116,10 +111,14 @@ def load(args: Translate) -> Callable[[Group], Result]:
         }
         sections = []
         for number, (line, each) in enumerate(zip(lines, best), group.first + 1):
-            if attention is not None and args.html is not None:
+            if args.html is not None:
+                if each.attention is None:
+                    raise ConfigurationError(
+                        f"--html {args.html}: remove it, because the model "
+                        f"{translator.engine.name} returns no attention"
+                    )
                 source = encode(translator.processor, line)
-                whole = source and number not in notes[parts]
-                weights = attention(source, each.tokens).tolist() if whole else []
+                weights = each.attention[0].tolist() if len(each.attention) == 1 else []
                 words = line, each.text, source, each.tokens, weights
                 sections.append(_attention_page.section(number, *words))
         return Result(texts, notes, sections)

@@ -66,8 +66,8 @@ class Engine(Protocol):
             count: at least 1; at most the beam size is returned.
             copied: whether outputs should have `copied`, if the engine supports it.
             done: see its type.
-            aligned: whether outputs should have `alignment`, of an ensemble by its first model. It
-                is None for a model of torch that returns no attention, such as a convolutional one.
+            aligned: whether outputs should have `attention`. It is None for a model of torch that
+                returns none, such as a convolutional one.
 
         Raises:
             ConfigurationError: the options allow no hypothesis, or the memory is too small.

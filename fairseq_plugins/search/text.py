@@ -47,8 +47,9 @@ class Output(NamedTuple):
     copied: Sequence[int | None] = ()  # for each subword, the source position that it copies
     score: float = 0.0  # as in fairseq: sum of log-probabilities over length to the power of lenpen
     token_scores: Sequence[float] = ()  # log-probability of each subword and of the end symbol
-    # for each subword, the source position that the last layer attends to most; see `Engine.search`
-    alignment: Sequence[int] | None = None
+    # the cross-attention of the last layer, mean of its heads: an array (T + 1) x (S + 1) for T
+    # subwords and S of the source, with their end symbols; see `Engine.search`
+    attention: Any = None
 
 
 class Summary(NamedTuple):

@@ -33,15 +33,15 @@ class Hypothesis(NamedTuple):
         token_scores: log-probability of each token.
         copied: if asked for, the source position that each token copies, without the end symbol;
             None for a generated token. See `torch_backend.copied.find_copied`.
-        alignment: if asked for, the source position that each token attends to most, without the
-            end symbol. See `torch_backend.copied.find_aligned`.
+        attention: if asked for, how much each token attends to each token of the source. See
+            `torch_backend.copied.find_attention`.
     """
 
     tokens: list[int]
     score: float
     token_scores: list[float]
     copied: Sequence[int | None] = ()
-    alignment: Sequence[int] = ()
+    attention: np.ndarray | None = None
 
 
 class Source(NamedTuple):
@@ -75,7 +75,7 @@ def search(
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
     They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
-    asks for copied positions, if the model copies; `aligned` for alignments.
+    asks for copied positions, if the model copies; `aligned` for the attention.
     """
     return _Batch(export, sources, options, copied, aligned).run()
 
@@ -121,7 +121,7 @@ class _Batch:
         self.copied = copied
         self.copied_log = np.full(log if copied else (0, count), -1)
         self.aligned = aligned
-        self.aligned_log = np.zeros(log if aligned else (0, count), np.int64)
+        self.attention_log: list[np.ndarray] = []  # of each step, B x n x S
         self.groups = options.diverse_beam_groups
         self.overlap = np.zeros((count, self.groups, self.groups), np.float32)
         self.history: np.ndarray | None = None
@@ -191,6 +191,8 @@ class _Batch:
                 self._choose_count()
             forced = self._force()
             self.export.decoder.run_with_iobinding(self.binding)
+            if self.aligned:
+                self.attention_log.append(self._attention())
             if self.groups:
                 candidates = self._diverse(forced)
             else:
@@ -438,20 +440,23 @@ class _Batch:
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
         tokens, path = [self.export.eos], [float(total)]
         places: list[int] = []
-        aligned: list[int] = []
+        parents = [parent]
         for step in range(self.step - 1, -1, -1):
             place = step, row, parent
             tokens.append(int(self.token_log[place]))
             path.append(float(self.total_log[place]))
             if self.copied:
                 places.append(int(self.copied_log[place]))
-            if self.aligned:
-                aligned.append(int(self.aligned_log[place]))
             parent = self.parent_log[place]
+            parents.append(parent)
         scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
         score = float(total) / (self.step + 1) ** self.options.lenpen
         where = [None if at < 0 else at for at in places[::-1]]
-        return Hypothesis(tokens[::-1], score, scores, where, aligned[::-1])
+        attention = None
+        if self.aligned:
+            rows = [each[row, at] for each, at in zip(self.attention_log, parents[::-1])]
+            attention = np.stack(rows)[:, : len(self.sources[self.rows[row]].tokens)]
+        return Hypothesis(tokens[::-1], score, scores, where, attention)
 
     def _continue(
         self,
@@ -475,8 +480,6 @@ class _Batch:
         self.parent_log[step] = parents
         if self.copied:
             self.copied_log[step] = self._copied_from(totals, tokens, parents)
-        if self.aligned:
-            self.aligned_log[step] = self._attention().argmax(axis=2)[self.index, parents]
         if self.width < beam:
             self._widen()
         arrays["totals"][:] = totals
@@ -496,19 +499,19 @@ class _Batch:
         arrays["step"][0] = self.step
 
     def _attention(self) -> np.ndarray:
-        """The attention of the last layer, B x n x S, without the end symbol of the source."""
-        tokens = self.numbers[self.rows][:, None]
-        hidden = (tokens == self.export.pad) | (tokens == self.export.eos)
+        """The attention of the last layer in this step, mean of its heads, B x n x S."""
         if self.export.copies:
-            return np.where(hidden, NEVER, self.outputs[ATTENTION])
+            return self.outputs[ATTENTION].copy()
         keys = self.memory[self.export.last_keys].numpy()  # B x h x S x s
         rows, heads, _, size = keys.shape
         query = self.outputs[QUERY].reshape(rows, -1, heads, size).transpose(0, 2, 1, 3)
         scores = query @ keys.transpose(0, 1, 3, 2) * np.float32(size**-0.5)
-        scores = np.where((tokens == self.export.pad)[:, None], NEVER, scores)
+        scores = np.where(
+            (self.numbers[self.rows] == self.export.pad)[:, None, None], NEVER, scores
+        )
         weights = np.exp(scores - scores.max(axis=3, keepdims=True))
         weights /= weights.sum(axis=3, keepdims=True)
-        return np.where(hidden, NEVER, weights.mean(axis=1))
+        return np.asarray(weights.mean(axis=1))
 
     def _copied_from(
         self, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
@@ -551,7 +554,7 @@ class _Batch:
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
         self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
         self.total_log, self.copied_log = self.total_log[:, kept], self.copied_log[:, kept]
-        self.aligned_log = self.aligned_log[:, kept]
+        self.attention_log = [each[kept] for each in self.attention_log]
         self.overlap = self.overlap[kept]
         if self.unknown is not None:
             self.unknown.keep(kept)

@@ -86,7 +86,8 @@ class ExportedModel:
                 begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
             wanted.append(Source(tokens, limit, begin, number, part))
         found: dict[int, list[Output]] = {}
-        lengths, sizes = [len(source.tokens) for source in wanted], list(map(self._bytes, wanted))
+        lengths = [len(source.tokens) for source in wanted]
+        sizes = [self._bytes(source, aligned) for source in wanted]
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
             with export.running():
@@ -106,19 +107,21 @@ class ExportedModel:
                         each.copied,
                         each.score,
                         each.token_scores,
-                        each.alignment if aligned else None,
+                        each.attention,
                     )
                     for each in hypotheses
                 ]
             done(len(batch))
         return [found[index] for index in range(len(inputs))]
 
-    def _bytes(self, source: Source) -> int:
+    def _bytes(self, source: Source, aligned: bool) -> int:
         """The bytes that a source takes in a batch, estimated, if its hypotheses are as long as
-        they may be: scores of attention, source keys and values, caches that grow, and logits.
+        they may be: scores of attention, source keys and values, caches that grow, logits, and
+        the attention of each step.
         """
         export, length = self.export, len(source.tokens)
         hypothesis = 3 * export.step_size * source.max_len + 3 * len(export.target.words)
+        hypothesis += aligned * source.max_len * length
         floats = export.source_size * length + self.options.beam * hypothesis
         return export.pair_bytes * length**2 + 4 * floats
 

@@ -1,4 +1,4 @@
-"""Find the copied tokens of a hypothesis and their source positions."""
+"""Find what a hypothesis attends to, its copied tokens and their source positions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -70,31 +70,33 @@ def find_copied(
 
 
 @torch.no_grad()
-def find_aligned(
-    model: Any, net_input: dict[str, Tensor], hypotheses: Sequence[Tensor]
-) -> list[list[int]] | None:
-    """The source position that each token attends to most, as fairseq's --print-alignment hard.
+def find_attention(
+    models: Sequence[Any], net_input: dict[str, Tensor], hypotheses: Sequence[Tensor]
+) -> list[Any] | None:
+    """The cross-attention of the last decoder layer: its heads' mean, and the models'.
 
-    Arguments are those of `find_copied`, of any model.
+    Args:
+        models: of any kind; the other arguments are those of `find_copied`.
 
     Returns:
-        for each hypothesis one position per token, counted from 0 without padding and the end
-        symbols; None if the model returns no attention.
+        for each hypothesis, an array: how much each of its tokens (rows) attends to each token of
+        the source (columns), both with their end symbols. A row has the sum 1. None if a model
+        returns no attention.
     """
-    dictionary, source = model.decoder.dictionary, net_input["src_tokens"]
+    dictionary, found = models[0].decoder.dictionary, []
     target = collate_tokens(list(hypotheses), dictionary.pad())
     previous = target.roll(1, 1)
     previous[:, 0] = dictionary.eos()
-    _, extra = model(**net_input, prev_output_tokens=to_known(previous, dictionary))
-    attention = extra.get("attn") if isinstance(extra, dict) else None
-    attention = attention[0] if isinstance(attention, list) else attention
-    if attention is None:
-        return None
-    hidden = source.eq(dictionary.pad()) | source.eq(dictionary.eos())
-    start = source.eq(dictionary.pad()).long().cumprod(dim=1).sum(dim=1, keepdim=True)
-    attention = attention.float().masked_fill(hidden.unsqueeze(1), -1.0)
-    positions = (attention.argmax(dim=2) - start).tolist()
-    return [line[: len(tokens) - 1] for line, tokens in zip(positions, hypotheses)]
+    for model in models:
+        _, extra = model(**net_input, prev_output_tokens=to_known(previous, dictionary))
+        attention = extra.get("attn") if isinstance(extra, dict) else None
+        attention = attention[0] if isinstance(attention, list) else attention
+        if attention is None:
+            return None
+        found.append(attention.float())
+    weights = torch.stack(found).mean(dim=0).cpu().numpy()
+    real = net_input["src_tokens"].ne(dictionary.pad()).cpu().numpy()
+    return [each[: len(line), own] for each, line, own in zip(weights, hypotheses, real)]
 
 
 def of_rows(sample: dict[str, Any], rows: Sequence[int]) -> dict[str, Tensor]:

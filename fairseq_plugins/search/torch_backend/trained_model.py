@@ -14,7 +14,6 @@ from fairseq import utils
 from fairseq.data.data_utils import collate_tokens
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.nat import FairseqNATModel
-from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
@@ -34,7 +33,7 @@ from fairseq_plugins.search.engine import (
 )
 from fairseq_plugins.search.text import Lock, Output
 
-from .copied import find_aligned, find_copied, number_copied, of_rows
+from .copied import find_attention, find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
 from .unknown import NUMBERS, number_prefix, number_unknown, write
@@ -177,33 +176,6 @@ class TrainedModel:
             done(len(batch))
         return outputs
 
-    @torch.no_grad()
-    def attention(self, source: Sequence[str], target: Sequence[str]) -> Tensor:
-        """The cross-attention of the last decoder layer: its heads' mean, and the models'.
-
-        Args:
-            source: S subwords.
-            target: T subwords of a translation.
-
-        Returns:
-            (T + 1) x (S + 1): how much each subword of the target, and its end symbol, reads each
-            subword of the source, and its end symbol. A row has the sum 1.
-
-        Raises:
-            ConfigurationError: a decoder is not that of a Transformer.
-        """
-        tokens = _encode(self.task.source_dictionary, [source])[0].unsqueeze(0).to(self.device)
-        previous = _encode(self.task.target_dictionary, [target])[0].roll(1).unsqueeze(0)
-        found = []
-        for model in self.models:
-            if not isinstance(model.decoder, TransformerDecoderBase):
-                kind = type(model.decoder).__name__
-                raise ConfigurationError(f"the attention of a {kind} cannot be shown")
-            encoded = model.encoder(tokens, torch.tensor([tokens.size(1)], device=self.device))
-            _, extra = model.decoder.extract_features(previous.to(self.device), encoded)
-            found.append(extra["attn"][0][0].float().cpu())
-        return torch.stack(found).mean(dim=0)
-
     def _search_batch(
         self,
         inputs: list[Input],
@@ -241,15 +213,14 @@ class TrainedModel:
         if copied and self.copies:
             numbers = sample[NUMBERS][rows] if NUMBERS in sample else None
             positions = find_copied(self.models[0], of_rows(sample, rows), written, numbers)
-        alignments: Sequence[list[int] | None] = [None] * len(best)
-        if aligned:
-            alignments = find_aligned(self.models[0], of_rows(sample, rows), written) or alignments
+        attention = find_attention(self.models, of_rows(sample, rows), written) if aligned else None
         outputs: list[list[Output]] = [[] for _ in inputs]
-        for (row, hypothesis), line, places, alignment in zip(best, written, positions, alignments):
+        weights = attention or [None] * len(best)
+        for (row, hypothesis), line, places, each in zip(best, written, positions, weights):
             pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
             complete, score = len(line) <= limits[row], float(hypothesis["score"])
             scores = hypothesis["positional_scores"].tolist()
-            output = Output(pieces, complete, places, score, scores, alignment)
+            output = Output(pieces, complete, places, score, scores, each)
             outputs[order[row]].append(output)
         return outputs
 

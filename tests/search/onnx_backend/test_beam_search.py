@@ -11,7 +11,7 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis, Source, _Batch, search
-from fairseq_plugins.search.torch_backend.copied import find_aligned
+from fairseq_plugins.search.torch_backend.copied import find_attention
 
 LIMIT = 12
 
@@ -91,19 +91,19 @@ def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
 
 
-def test_alignments_equal_fairseq(pair, task, sources):
+def test_attention_equals_fairseq(pair, task, sources):
     wanted = [Source(tokens, LIMIT) for tokens in sources]
     found = search(pair[1], wanted, Options(nbest=5), aligned=True)
-    assert [[h._replace(alignment=[]) for h in each] for each in found] == search(
+    assert [[h._replace(attention=None) for h in each] for each in found] == search(
         pair[1], wanted, Options(nbest=5)
     )
     for tokens, hypotheses in zip(sources, found):
         theirs = by_fairseq(pair, task, tokens)
-        attention = [h["attention"][:-1, :-1].argmax(dim=0).tolist() for h in theirs]
-        assert [h.alignment for h in hypotheses] == attention
         source = {"src_tokens": torch.tensor([tokens]), "src_lengths": torch.tensor([len(tokens)])}
-        for h, positions in zip(theirs, attention):
-            assert find_aligned(pair[0], source, [h["tokens"]]) == [positions]
+        for h, ours in zip(theirs, hypotheses):
+            attention = pytest.approx(h["attention"].t().numpy(), abs=1e-5)
+            assert ours.attention == attention
+            assert find_attention([pair[0]], source, [h["tokens"]]) == [attention]
 
 
 def test_tokens_are_drawn_from_the_most_probable_ones(exported, sources):
