@@ -105,6 +105,7 @@ def test_clients_that_misbehave_do_not_slow_the_others(service):
             large.sendall(head % (100 << 20))
             for _ in range(100):
                 large.sendall(b"x" * (1 << 20))
+        assert large.recv(100).startswith(b"HTTP/1.1 413 ")
         begin = time.monotonic()
         assert ask(service[0], ["Guten Morgen!"]).json() == {"texts": ["Good morning."]}
         assert time.monotonic() - begin < 20
