@@ -58,15 +58,8 @@ def test_ray_writes_what_the_command_writes(expected, tmp_path):
 def test_spark_writes_what_the_command_writes(expected, tmp_path):
     pytest.importorskip("pyspark.sql.pandas")
     run(
-        *(
-            tmp_path,
-            sys.executable,
-            LARGE / "spark_translate.py",
-            "tatoeba-de-en",
-            "in",
-            "out",
-            "6",
-        ),
+        *(tmp_path, sys.executable, LARGE / "spark_translate.py"),
+        *("tatoeba-de-en", "in", "out", "6"),
         PYSPARK_PYTHON=sys.executable,
     )
     assert (tmp_path / "out").read_text("utf-8") == expected
