@@ -54,7 +54,7 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
     if (pair / names[0]).read_bytes() != (pair / names[1]).read_bytes():
         raise ConfigurationError(
             f"{pair} has one dictionary per language, but both directions need a joined one: "
-            "prepare it with --joined-dictionary"
+            "prepare it with --joined-dictionary, or join them by join-dictionaries"
         )
     model = KINDS[prepared.processing.subword].file_name
     read = [pair / name for name in [*names, model]]

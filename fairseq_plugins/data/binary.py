@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import in_groups, read_lines
 from fairseq_plugins.text.subwords import SPECIAL, BytePairEncoding, SentencePiece
 
@@ -248,6 +249,20 @@ def write(encoded: Encoded, symbols: Symbols, dictionary: Any, prefix: Path) -> 
         index.write(sizes.tobytes() + pointers.tobytes())
     encoded.path.unlink()
     return unknown
+
+
+def renumber(source: Path, table: np.ndarray, prefix: Path) -> None:
+    """Write `prefix`.bin and .idx: the data of `source`, where `table[n]` replaces each n."""
+    from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
+
+    if infer_dataset_impl(str(source)) != "mmap":
+        raise ConfigurationError(f"{source}.idx is not of fairseq's --dataset-impl mmap")
+    index = MMapIndexedDataset.Index(f"{source}.idx")
+    with open(f"{source}.bin", "rb") as file, open(f"{prefix}.bin", "wb") as out:
+        while len(found := np.fromfile(file, index.dtype, CHARACTERS)):
+            out.write(table[found].tobytes())
+    with MMapIndexedDataset.Index.writer(f"{prefix}.idx", table.dtype.type) as writer:
+        writer.write(index.sizes.tolist())  # int32 would overflow in its sums
 
 
 def binarise_words(texts: dict[str, Path], prefix: str, dictionary: Path) -> dict[str, int]:

@@ -87,7 +87,7 @@ class Pairs(Task):
         if also:
             lines += ["The same pairs stand in train too: " + ", ".join(also)]
         if not self.settings["joined_dictionary"]:
-            lines += ["Small settings, such as low_resource, need one: --joined-dictionary"]
+            lines += ["Small settings need one: --joined-dictionary, or join-dictionaries later"]
         if self.processing.protect:
             texts = read_lines(folder / TOKENS / f"train.{self.sides[0]}")
             count = sum(SYMBOL.search(text) is not None for text in texts)

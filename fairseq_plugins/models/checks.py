@@ -115,13 +115,14 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
     """
     if args.share_all_embeddings and source != target:
         raise ConfigurationError(
-            "--share-all-embeddings needs one dictionary for both languages: prepare the data "
-            "with a joined dictionary, or share with --share-decoder-input-output-embed"
+            "--share-all-embeddings needs one dictionary for both languages: join them by "
+            "`fairseq-plugins join-dictionaries DATA OUT`, or share with "
+            "--share-decoder-input-output-embed"
         )
     if args.copy_attention and source != target:
         raise ConfigurationError(
-            "--copy-attention needs one dictionary for source and target: prepare the data with a "
-            "joined dictionary, or remove --copy-attention"
+            "--copy-attention needs one dictionary for source and target: join them by "
+            "`fairseq-plugins join-dictionaries DATA OUT`, or remove --copy-attention"
         )
     cutoff = args.adaptive_softmax_cutoff
     if cutoff is None:

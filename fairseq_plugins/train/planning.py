@@ -69,12 +69,13 @@ def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
                 )
 
 
-def check_shared_dictionary(data: Path) -> None:
-    """Raise a ConfigurationError unless both languages have the same dictionary."""
+def check_shared_dictionary(data: Path, option: str) -> None:
+    """Raise a ConfigurationError unless both languages have the dictionary that an option needs."""
     if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
         raise ConfigurationError(
-            f"--share-all-embeddings needs one dictionary for both languages, but {data} has two: "
-            "prepare it with --joined-dictionary, or remove that setting"
+            f"{option} needs one dictionary for both languages, but {data} has two: join them by "
+            f"`fairseq-plugins join-dictionaries {data} {data}-joined` and train that folder, or "
+            "remove that setting"
         )
 
 
@@ -351,8 +352,9 @@ def plan(request: TrainingRequest) -> Plan:
         )
     words, given = parse_options(request)
     check_task(request.data, given.task)
-    if getattr(given, "share_all_embeddings", False):
-        check_shared_dictionary(request.data)
+    for name in ("share_all_embeddings", "copy_attention"):
+        if getattr(given, name, False):
+            check_shared_dictionary(request.data, flag(name))
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, limited = share_batch(request, given, whole, on_cpu)

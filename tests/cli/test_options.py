@@ -28,6 +28,7 @@ from fairseq_plugins.options.fields import options_of
 PLUGIN, STEP = "fairseq_plugins.", object()
 HELD_ELSEWHERE = {
     "adopt": "evaluate/test_published.py",
+    "join-dictionaries": "data/test_join_dictionaries.py",
     "plot": "cli/test_plot.py",
     "sweep": "train/test_sweep.py",
     "prepare-bidirectional": "data/test_bidirectional.py",

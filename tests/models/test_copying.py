@@ -262,7 +262,7 @@ def test_mistakes_are_told_in_one_line(parse_joined, words, make):
 def test_two_dictionaries_are_refused(parse):
     with pytest.raises(ConfigurationError) as error:
         from_words(parse, ["--arch", "transformer_ftc", *TINY, "--copy-attention"])
-    assert_one_clear_line(str(error.value), ["--copy-attention", "joined dictionary"])
+    assert_one_clear_line(str(error.value), ["--copy-attention", "join-dictionaries DATA OUT"])
 
 
 def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
