@@ -130,6 +130,7 @@ def test_the_reduced_setting_fits_every_classifier(name):
 
 @pytest.mark.parametrize("task", ["translation", "summarization"])
 def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
+    words = Dictionary()
     for name in NAMES:
         if task_of(name) == task:
             folder = recipes.find(name).parent
@@ -138,6 +139,8 @@ def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
             assert args.encoder_embed_dim == 128 and args.max_update == 1500
             assert not args.max_epoch  # with few sentences it would end before the updates
             assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
+            both = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+            assert ARCH_MODEL_REGISTRY[args.arch].build_model(args, both).encoder.layers
     assert recipes.find("reduced_cpu", [folder]).parent == folder / recipes.SETTINGS
 
 

@@ -12,11 +12,12 @@ from fairseq_plugins import files
 from fairseq_plugins.cli import train as command
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options import arguments
+from fairseq_plugins.options import arguments, recipes
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import planning
 from fairseq_plugins.train.fairseq_program import words_of
 from fairseq_plugins.train.run_folder import Run
+from tests import labelled
 from tests.train.conftest import BY_LOSS, gpus, plan, value
 
 
@@ -53,6 +54,25 @@ def test_later_options_win(toy_data, tmp_path):
     found = plan(toy_data.bin, *files, "--", "--label-smoothing", 0.2).settings
     expected = {"lr": [1e-3], "dropout": 0.1, "label_smoothing": 0.2, "warmup_updates": 4000}
     assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "task, updates", [("translation", 1500), ("summarization", 1500), ("classification", 600)]
+)
+def test_the_reduced_setting_of_a_task_fits_all_its_recipes(
+    task, updates, make_toy_data, documents, tmp_path
+):
+    if task == "classification":
+        data, _ = labelled.prepare(tmp_path)
+    else:
+        data = documents
+    if task == "translation":
+        data = make_toy_data(tmp_path, {"train": 9, "valid": 2}, joined=True).bin
+    names = [name for name in recipes.names() if recipes.find(name).parent.name == task]
+    assert len(names) > 5
+    for name in names:
+        todo = plan(data, "--settings", "reduced_cpu", recipe=name)
+        assert (todo.given.max_update, todo.given.max_epoch or 0) == (updates, 0), name
 
 
 def test_bleu_joins_the_subwords_that_the_data_has(toy_data, tmp_path):
