@@ -91,7 +91,8 @@ SEARCH = """--cpu --fp16 --int8 --max-tokens 70 --beam 6 --lenpen 0.5 --min-len 
 def test_translate_and_summarize(main, more, options, elsewhere, calls_of):
     words = ["--model", "a", "b", "--data", "DATA", "--threads", 2, *SEARCH, *more]
     words += ["--sampling", "--sampling-topk", 9, "--temperature", 0.7, "--seed", 8]
-    elsewhere += " output buffer processes max_len num_shards shard_id"
+    elsewhere += " output buffer processes max_len num_shards shard_id sampling_topp"
+    elsewhere += " diverse_beam_groups diverse_beam_strength"
     words += ["--input", __file__]
     ((opened,),) = calls_of(main, words, "api.open_engine", elsewhere=elsewhere)
     expected = {

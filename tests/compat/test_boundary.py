@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "fairseq_plugins"
 FILES = sorted((PACKAGE / "compat").glob("*.py"))
 # what a package of these repairs would take along
-LEAVES = ("errors", "files", "system.quiet", "system.cpu", "options.search")
+LEAVES = ("errors", "files", "system.quiet", "system.cpu", "options.search", "options.fields")
 
 
 def test_they_import_nothing_of_the_plugin_but_leaves():

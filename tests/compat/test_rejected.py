@@ -74,7 +74,7 @@ generate --sampling -> --sampling writes as many outputs as --beam 5: add --nbes
 interactive --sampling -> --sampling writes as many outputs as --beam 5: add --nbest 5, or give
 generate --nbest 9 -> --nbest 9 is above --beam 5
 generate --lenpen nan -> --lenpen nan: must be from -10 to 10
-interactive --temperature 0 -> --temperature 0.0: must be above 0
+interactive --temperature 0 -> --temperature 0.0: must be at least 0.001
 interactive --input none.txt -> none.txt: No such file or directory
 interactive --num-shards 2 -> --num-shards 2 only divides the work of
 interactive --lm-path x -> --lm-path has no effect in fairseq-interactive

@@ -134,7 +134,7 @@ def test_the_hypotheses_are_those_of_an_exported_model(folder, run, exported):
     "option, told",
     [
         ("--batch-size 2", "--batch-size is for checkpoints, not for an exported model"),
-        ("--diverse-beam-groups 1", "--diverse-beam-groups is for checkpoints"),
+        ("--iter-decode-max-iter 1", "--iter-decode-max-iter is for checkpoints"),
         ("--match-source-len", "--match-source-len is for checkpoints"),
     ],
 )

@@ -229,7 +229,7 @@ def test_the_checkpoint_named_is_the_one_that_was_read(run, out, tmp_path, monke
         copied.write_bytes(b"another")
         return loaded
 
-    def write_no_graph(model, task, part):
+    def write_no_graph(model, part):
         (part / ENCODER).touch()
 
     monkeypatch.setattr(exporter, "load_models", replaced)

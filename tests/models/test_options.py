@@ -271,7 +271,7 @@ MISTAKES = """
 --encoder-token-mixer bigbird --bigbird-window-blocks 2 -> odd
 --encoder-token-mixer longformer --longformer-window 7 -> even
 --encoder-token-mixer poolingformer --poolingformer-kernel 4 -> odd
---encoder-ffn switch --switch-balance nan -> from 0
+--encoder-ffn switch --switch-balance nan -> must be
 --time-window 0 -> 1
 --feature-window -2 -> 1
 --feature-window 5 -> 24 4

@@ -189,8 +189,9 @@ def test_the_first_step_of_a_batch_computes_one_hypothesis(
 
 def test_caches_grow(pair, task, sources):
     """Caches grow beyond their initial capacity."""
-    found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45, nbest=5))
-    assert_equal(found[0], by_fairseq(pair, task, sources[0], max_len_b=50, min_len=45))
+    found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45))
+    # the best alone, as the scores of others are equal but for rounding
+    assert_equal(found[0], by_fairseq(pair, task, sources[0], max_len_b=50, min_len=45)[:1])
     assert len(found[0][0].tokens) > 45
 
 
