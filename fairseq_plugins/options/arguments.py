@@ -133,6 +133,9 @@ def _add(parser: Any, declared: Field, **how: Any) -> None:
     """Add an option to a parser, or to a group of one."""
     (kind, many), what = kind_of(declared), declared.metadata
     how["help"] = what["help"].replace("%", "%%")
+    if "default" in how:  # which a parser that is built by hand may change later
+        shown = f"(default: {declared.default})"
+        how["help"] = how["help"].replace(shown, "(default: %(default)s)")
     if kind is bool:
         optional = argparse.BooleanOptionalAction
         how["action"] = "store_true" if declared.type is bool else optional
