@@ -13,7 +13,8 @@ logged() {
     } 9>&- &
     heart=$!
     "$@" >>"$log" 2>&1 </dev/null || status=$?
-    kill "$heart" 2>/dev/null || true
+    # SIGKILL, since with SIGTERM a subshell that has just begun runs the EXIT trap of the script
+    kill -KILL "$heart" 2>/dev/null || true
     wait "$heart" 2>/dev/null || true
     return "$status"
 }
