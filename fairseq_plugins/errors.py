@@ -153,8 +153,9 @@ def show_errors_in_one_line() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         line = one_line(error, os.path.basename(sys.argv[0]))
-        if issubclass(kind, BrokenPipeError):
-            return  # the reader of the output is gone, such as head
+        if issubclass(kind, BrokenPipeError):  # the reader of the output is gone, such as head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest when it ends
+            return
         if issubclass(kind, KeyboardInterrupt):
             print("stopped", file=sys.stderr)
         elif line is not None:

@@ -1,4 +1,4 @@
-"""Join the two dictionaries of a prepared language pair, for recipes that need one.
+"""Join the two dictionaries of a prepared pair, for recipes that share one.
 
     python -m fairseq_plugins join-dictionaries data/pair data/pair-joined
     python -m fairseq_plugins train transformer_ftc data/pair-joined --settings reduced_cpu
