@@ -8,18 +8,14 @@ import sys
 from types import SimpleNamespace
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
 
 from fairseq_plugins import cli
-from fairseq_plugins.api import Classifier, Prediction, Translator
+from fairseq_plugins.api import Classifier, Translator
 from fairseq_plugins.cli import classify as command
 from fairseq_plugins.cli import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import evaluate as evaluation
-from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
 from fairseq_plugins.search.torch_backend import trained_model as engine
 from fairseq_plugins.system import workers
@@ -159,25 +155,6 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     assert not is_export(out)
 
 
-def test_an_evaluation_can_be_stopped(data, trained, tmp_path, monkeypatch):
-    steps = []
-
-    def check_stop():
-        if steps:
-            raise KeyboardInterrupt
-
-    def stopped(self, texts):
-        steps.append(texts)
-        return [Prediction("bad", 0.5)] * 5
-
-    monkeypatch.setattr(Classifier, "classify_pieces", stopped)
-    monkeypatch.setattr("fairseq_plugins.evaluate.classification.AT_ONCE", 5)
-    with pytest.raises(KeyboardInterrupt):
-        request = EvaluationRequest(data, trained, split="valid", cpu=True)
-        evaluation.evaluate(request, print, check_stop=check_stop)
-    assert len(steps) == 1 < SIZES["valid"] / 5 and not list(trained.rglob("valid*/hyp*"))
-
-
 @pytest.mark.parametrize("words", ["", "--init-token 0", "--max-positions 7 --init-token 2"])
 def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypatch):
     """Raw texts become the tokens of the binarised ones, whatever cuts them."""
@@ -201,25 +178,6 @@ def test_long_texts_are_cut_as_in_training(words, run_train, tmp_path, monkeypat
     assert limit == {"": 6, "--init-token 0": 5}.get(words, 6)
     assert classifier.cut == [n for n, text in enumerate(raw, 1) if len(text.split()) > limit]
     assert 0 < len(classifier.cut) < len(raw)
-
-
-def test_evaluate_refuses_what_is_for_generation(data, trained, tmp_path):
-    with pytest.raises(ConfigurationError, match="is a classifier: --beam"):
-        evaluate.main([str(data), str(trained), "--beam", "3"])
-    other = shutil.copytree(str(trained), str(tmp_path / "other"))
-    with pytest.raises(ConfigurationError, match="--ensemble: .* is a classifier, but only"):
-        evaluate.main([str(data), str(trained), "--ensemble", other])
-
-
-def test_resuming_ends_with_the_same_parameters(data, trained, run_train, tmp_path):
-    for updates in (10, 24):
-        run_train(data, *TINY, *TRAINING, "--save-dir", tmp_path, "--max-update", updates)
-    states = [
-        checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))["model"]
-        for folder in (trained, tmp_path)
-    ]
-    for name, value in states[1].items():
-        assert torch.equal(states[0][name], value), name
 
 
 def test_fairseqs_own_task_trains_it_too(data, run_train, tmp_path):
@@ -278,13 +236,6 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
         Classifier(trained, tmp_path, cpu=True)
 
 
-def test_a_regression_is_no_classifier(trained, monkeypatch):
-    task = SimpleNamespace(cfg=SimpleNamespace(regression_target=True), label_dictionary=None)
-    monkeypatch.setattr(engine, "load_models", lambda *a, **k: (trained, [None], None, task))
-    with pytest.raises(ConfigurationError, match="trained with --regression-target"):
-        Classifier(trained, cpu=True)
-
-
 @pytest.mark.parametrize("method, expected", [("none", 3), ("truncate", 4)])
 def test_the_end_of_a_text_needs_room_unless_long_texts_lose_it(method, expected):
     cfg = SimpleNamespace(num_classes=2, init_token=None, shorten_method=method)
@@ -292,34 +243,3 @@ def test_the_end_of_a_text_needs_room_unless_long_texts_lose_it(method, expected
     task = SimpleNamespace(cfg=cfg, label_dictionary=labels, max_positions=lambda: 4)
     model = torch.nn.Linear(1, 1)
     assert engine.TrainedClassifier("fake", None, model, task, cpu=True).max_source == expected
-
-
-@pytest.mark.parametrize("told", ["CUDA out of memory.", "[enforce] can't allocate memory"])
-def test_too_little_memory_is_told_in_one_line(told):
-    model = torch.nn.Linear(1, 1)
-    model.forward = mock.Mock(side_effect=RuntimeError(told))
-    cfg = SimpleNamespace(
-        num_classes=2, init_token=None, shorten_method="none", classification_head_name="head"
-    )
-    labels = SimpleNamespace(symbols=["no", "yes"], nspecial=0)
-    task = SimpleNamespace(
-        cfg=cfg, label_dictionary=labels, max_positions=lambda: 4,
-        source_dictionary=SimpleNamespace(pad=lambda: 1),
-    )  # fmt: skip
-    classifier = engine.TrainedClassifier("fake", None, model, task, cpu=True)
-    with pytest.raises(ConfigurationError, match="^a batch of 6 tokens needs too much memory: "):
-        classifier.probabilities([[5, 6, 2], [2]])
-
-
-def test_a_text_as_long_as_the_limit_is_not_cut():
-    fake = SimpleNamespace(
-        name="fake", folder=None, labels=["no", "yes"], start=None, max_source=3, max_positions=4,
-        pair_bytes=0, numbers=lambda pieces: [5] * len(pieces) + [2],
-        probabilities=lambda texts: np.full((len(texts), 2), 0.5),
-    )  # fmt: skip
-    classifier = Classifier(fake)
-    classifier._reading = (str.split, 3)
-    assert len(classifier.classify(["a b", "a b c", "a b c d", ""])) == 4
-    assert (classifier.cut, classifier.empty) == ([3], [4])
-    with pytest.raises(ConfigurationError, match="threads has no effect on a loaded engine"):
-        Classifier(fake, threads=2)

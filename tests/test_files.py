@@ -111,12 +111,6 @@ def test_line_ends_of_old_macs_are_told(read, tmp_path, monkeypatch):
         assert [line.encode() for line in read(path)] == text.removesuffix(b"\n").split(b"\n")
 
 
-def test_a_long_first_line_may_have_a_carriage_return(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 8)
-    (tmp_path / "text").write_bytes(b"ei\rns zwei\ndrei\n")
-    assert list(read_input(tmp_path / "text")) == [None, "drei"]
-
-
 def draw(path):
     with plots.figure(path) as (axes,):
         axes.plot([1, 2])
@@ -203,12 +197,6 @@ def test_columns_are_written_whole_or_not_at_all(tmp_path):
         write_columns(paths, [("e", "f"), ("g",)])
     assert [path.read_text() for path in paths] == ["a\nc\n", "b\nd\n"]
     assert len(list(tmp_path.rglob("*"))) == 3
-
-
-def test_a_log_takes_paths_that_are_not_utf_8(tmp_path):
-    with files.open_to_append(tmp_path / "log") as file:
-        file.write(os.fsdecode(b"d\xfcta"))
-    assert (tmp_path / "log").read_bytes() == b"d\\udcfcta"
 
 
 def test_one_at_a_time_in_a_folder(tmp_path):

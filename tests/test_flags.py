@@ -1,18 +1,13 @@
 """The flags that a translation user commonly sets, through fairseq's own commands."""
 
 import functools
-import importlib.util
 import re
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, scoring
-from fairseq.logging import progress_bar
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.models import EfficientTransformerModel
-
-LAST = "checkpoint_last.pt"
 
 
 @pytest.fixture(scope="module")
@@ -102,16 +97,6 @@ def test_eval_bleu_with_moses_chooses_the_best_and_resumes(train, tmp_path):
     assert load(tmp_path)["extra_state"]["best"] == pytest.approx(max(scores), abs=0.01)
 
 
-def test_tensorboard(train, tmp_path):
-    pytest.importorskip("tensorboardX")
-    train(tmp_path, "--max-epoch", 1, "--tensorboard-logdir", tmp_path / "board")
-    progress_bar._close_writers()  # as at the end of a process
-    progress_bar._tensorboard_writers.clear()
-    for folder in ("train", "train_inner", "valid"):
-        (events,) = (tmp_path / "board" / folder).glob("events*")
-        assert b"loss" in events.read_bytes()
-
-
 def test_finetune_from_model_takes_the_weights_and_nothing_else(train, tmp_path, trained):
     source = trained[0] / "checkpoint_last.pt"
     train(tmp_path, "--finetune-from-model", source, "--max-update", 1, "--lr", 1e-12)
@@ -166,13 +151,6 @@ def test_share_all_embeddings(make_toy_data, train_args, run_train, tmp_path):
         run_train(separate.bin, *words)
 
 
-def test_asynchronous_writing_that_would_train_nothing_is_refused(train, tmp_path):
-    if importlib.util.find_spec("iopath") is not None:
-        pytest.skip("iopath is installed")
-    with pytest.raises(ConfigurationError, match="pip install iopath"):
-        train(tmp_path, "--write-checkpoints-asynchronously", "--max-update", 1)
-
-
 # Generation
 
 
@@ -215,12 +193,6 @@ def hub(toy_data, trained):
     return EfficientTransformerModel.from_pretrained(
         str(trained[0]), "checkpoint_last.pt", str(toy_data.bin)
     )
-
-
-def test_from_pretrained_refuses_unknown_options_of_search(hub):
-    assert hub.translate("ba be", lenpen=2, verbose=True)
-    with pytest.raises(ConfigurationError, match="len_pen is not an option .* did you mean lenpen"):
-        hub.translate("ba be", len_pen=2)
 
 
 def test_a_constraint_that_allows_all_changes_nothing(hub, toy_data):

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_plugins.api import Summarizer, Translator
+from fairseq_plugins.api import Summarizer
 from fairseq_plugins.cli import prepare_summarization
 from fairseq_plugins.cli import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.search.text import sentences_of
 
 WORDS = "Rain snow wind hail fog sun".split()
 
@@ -163,33 +162,6 @@ def test_several_summaries_with_their_scores(summarize, model):
         summarize(text, "--nbest", 2)
     with pytest.raises(ConfigurationError, match="--nbest 6 is above --beam 5"):
         summarize(text, "--json", "--nbest", 6)
-
-
-def test_options_that_allow_no_summary(summarize):
-    """They want more subwords than there are, and none twice."""
-    words = ["--max-len", 59, "--min-len", 59, "--no-repeat-ngram-size", 1]
-    with pytest.raises(
-        ConfigurationError, match=r"no output of at most 59 tokens .* --min-len \(it is 59\)"
-    ):
-        summarize(DOCUMENTS[0] + "\n", *words)
-
-
-def test_sentences_are_what_stands_between_boundaries():
-    assert sentences_of("\u2581A b <q> c") == ["\u2581A b", "c"]
-    assert sentences_of("<q> <q> a <q>") == ["", "", "a", ""]
-    assert sentences_of("\u2581<q> <q>x") == ["\u2581<q> <q>x"]  # pieces of the text
-
-
-def test_mistakes_are_told(summarize, model):
-    with pytest.raises(ConfigurationError, match="--min-len 80 is above --max-len 59"):
-        summarize("", "--min-len", 80)
-    with pytest.raises(ConfigurationError, match="--max-len 60: the model writes at most 59"):
-        summarize("", "--max-len", 60)
-    with pytest.raises(ConfigurationError, match="summarization: it is for the command summarize"):
-        Translator(model, cpu=True)
-    for option, value in (("--min-len", "-1"), ("--no-repeat-ngram-size", "-1"), ("--beam", "x")):
-        with pytest.raises(ConfigurationError, match=f"^{option} '?{value}'?: must be "):
-            summarize("", option, value)
 
 
 @pytest.fixture(scope="module")

@@ -2,30 +2,25 @@
 
 import io
 import json
-import math
 import random
 import re
 import shutil
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.tasks import LegacyFairseqTask
 
 from fairseq_plugins import cli
-from fairseq_plugins.api import Summarizer, Translator
+from fairseq_plugins.api import Translator
 from fairseq_plugins.cli import evaluate, prepare_translation
 from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.data.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.search import LARGEST_PENALTY
-from fairseq_plugins.search import checkpoints
 from tests.conftest import OPTIMIZATION, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -198,14 +193,6 @@ def test_a_page_shows_the_attention_of_each_translation(translate, model, tmp_pa
     assert "Good morning." in (tmp_path / "exported.html").read_text("utf-8")
 
 
-def test_a_translation_that_does_not_end_is_told(model):
-    translator = Translator([model], cpu=True)
-    translator.engine.generator.max_len = 2
-    translator.translate(["", "Eins zwei drei."])
-    translator.translate(["Acht neun eins."])
-    assert translator.cut_off == [2, 3]
-
-
 def test_a_translation_that_ends_at_the_limit_is_whole(model, monkeypatch):
     translator = Translator([model], cpu=True)
 
@@ -364,23 +351,6 @@ def test_programs_of_fairseq_warn_of_other_words(
         assert f"in dict.en.txt of {other}, so its output makes no sense" in line
 
 
-def test_summarizer_tells_what_translates(model):
-    with pytest.warns(UserWarning, match="translation: if it translates, use Translator") as told:
-        Summarizer(model, cpu=True)
-    (warning,) = [each for each in told if "translates" in str(each.message)]
-    assert warning.filename == __file__
-
-
-def test_models_of_two_directions_are_no_ensemble(model, tmp_path):
-    state = torch.load(str(model / "checkpoint_last.pt"), map_location="cpu", weights_only=False)
-    task = state["cfg"]["task"]
-    task["source_lang"], task["target_lang"] = task["target_lang"], task["source_lang"]
-    torch.save(state, str(tmp_path / "checkpoint_last.pt"))
-    message = "two directions cannot form an ensemble: .* de-en, .*checkpoint_last.pt en-de"
-    with pytest.raises(ConfigurationError, match=message):
-        Translator([model, tmp_path], cpu=True)
-
-
 def with_options(model, folder, **options):
     """A copy of a model whose task has other options."""
     state = torch.load(model / "checkpoint_last.pt", weights_only=False)
@@ -425,28 +395,6 @@ def test_the_data_tell_the_direction_of_a_model_that_has_none(trained_on, folder
     assert (task.cfg.source_lang, task.cfg.target_lang) == ("de", "en")
 
 
-def test_any_iterable_of_lines_but_no_string(model):
-    translator = Translator([model], cpu=True)
-    expected = translator.translate(SENTENCES)
-    assert translator.translate(line for line in SENTENCES) == expected
-    with pytest.raises(ConfigurationError, match="got one string: give .text."):
-        translator.translate("Eins zwei.")
-    for wrong, kind in ((b"Eins.", "bytes"), (None, "NoneType")):
-        with pytest.raises(ConfigurationError, match=f"text 2 is of type {kind}: give str"):
-            translator.translate(["Eins.", wrong])
-
-
-def test_every_length_to_the_highest_power_is_a_number():
-    for power in (LARGEST_PENALTY, -LARGEST_PENALTY):
-        assert 0 < float(torch.tensor(4096.0) ** power) < math.inf
-
-
-def test_prefixes_may_come_from_a_generator(model):
-    translator, lines = Translator(model, cpu=True), ["Eins.", "Acht neun."]
-    found = translator.hypotheses(iter(lines), (prefix for prefix in ("one", "")))
-    assert found == translator.hypotheses(lines, ["one", ""])
-
-
 def test_threads_share_a_translator(model, monkeypatch):
     """The limit of one call's batch is not that of another's."""
     translator = Translator(model, cpu=True)
@@ -467,46 +415,6 @@ def test_threads_share_a_translator(model, monkeypatch):
     assert together == [translator.translate([line]) for line in lines]
 
 
-def test_an_older_task_of_fairseq_is_told(model, tmp_path, monkeypatch):
-    """Its options are a Namespace, and it has no languages."""
-    path = tmp_path / "old.pt"
-    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
-    state["cfg"]["task"] = Namespace(**state["cfg"]["task"])
-    torch.save(state, path)
-    loaded = (
-        [SimpleNamespace(decoder=None, named_parameters=dict)],
-        None,
-        LegacyFairseqTask(Namespace()),
-    )
-    function = "load_model_ensemble_and_task"
-    monkeypatch.setattr(checkpoints.checkpoint_utils, function, lambda *args, **options: loaded)
-    with pytest.raises(
-        ConfigurationError, match="a fairseq task .* not supported here .Legacy.*interactive"
-    ):
-        Translator(path, cpu=True)
-
-
-def test_messages_may_go_nowhere(translate, monkeypatch, capsys, model):
-    expected = translate("Eins.\n")[0]
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Eins.\n")))
-    with monkeypatch.context() as closed:
-        closed.setattr(sys, "stderr", None)
-        assert cli.main(["translate", "--model", str(model), "--cpu"]) == 0
-    assert capsys.readouterr().out == expected
-
-
-@pytest.mark.parametrize("name", ["stdin", "stdout"])
-def test_a_closed_stream_is_told(translate, monkeypatch, name):
-    put = {"stdin": "input is closed: give --input", "stdout": "output is closed: give --output"}[
-        name
-    ]
-    words = ["--model", "no/such/folder"]
-    with monkeypatch.context() as closed:
-        closed.setattr(sys, name, None)
-        with pytest.raises(ConfigurationError, match=f"standard {put}, a file"):
-            translate_command.main(words)
-
-
 def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):
     moved = folder / "moved"
     (folder / "bpe").rename(moved)
@@ -524,16 +432,6 @@ def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):
         (tmp_path / "bpe.codes").rename(moved / "bpe.codes")
     finally:
         moved.rename(folder / "bpe")
-
-
-def test_the_api_of_two_lines(model):
-    """The README's example; it prints nothing."""
-    from fairseq_plugins import Classifier, Summarizer, Translator  # noqa: F401
-
-    lines = Translator(str(model), cpu=True).translate(["Eins zwei."])
-    assert lines == Translator([model], cpu=True).translate(["Eins zwei."])
-    with pytest.raises(ImportError, match="cannot import name 'Translater'"):
-        from fairseq_plugins import Translater  # noqa: F401
 
 
 def test_a_fork_of_a_process_with_models_translates_or_says_to_spawn(model):

@@ -30,12 +30,6 @@ def test_an_unknown_command_is_told_with_those_that_exist():
         cli.main(["trian"])
 
 
-def test_without_fairseq_one_line_says_what_runs(monkeypatch):
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match="^evaluate needs torch and fairseq, .*exported"):
-        cli.main(["evaluate", "data", "runs/imdb"])
-
-
 def test_a_missing_package_is_one_line_of_every_command():
     """As where `pip install --no-deps` left out what only training needs."""
     code = """
@@ -54,36 +48,6 @@ for name in commands():
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "train needs torch and fairseq, which are not installed: run bash" in done.stdout
-
-
-@pytest.mark.parametrize("package", ["sumy", "onnxruntime", "omegaconf"])
-def test_a_missing_package_is_named_where_fairseq_does_not_help(monkeypatch, package):
-    def missing(name):
-        raise ModuleNotFoundError(name=f"{package}.core")
-
-    monkeypatch.setattr(cli.importlib, "import_module", missing)
-    # exports run without fairseq, and what fairseq itself needs may be missing
-    installed = package != "onnxruntime"
-    monkeypatch.setattr(cli.fairseq_plugins, "fairseq_is_installed", lambda: installed)
-    with pytest.raises(ConfigurationError, match=f"needs {package}, .* not installed: install it$"):
-        cli.main(["lead-baseline"])
-
-
-def test_a_folder_named_fairseq_is_not_fairseq(tmp_path):
-    """As in the folder above a checkout, on a machine that only serves."""
-    (tmp_path / "fairseq").mkdir()
-    code = "import fairseq_plugins, sys; sys.exit(fairseq_plugins.fairseq_is_installed())"
-    words = [sys.executable, "-S", "-c", code]  # -S: nothing that is installed
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run(words, env=environment, cwd=tmp_path).returncode == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_has_help_that_names_itself(name, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([name, "-h"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: python -m fairseq_plugins {name} ")
 
 
 @pytest.mark.parametrize(

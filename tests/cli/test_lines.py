@@ -16,7 +16,6 @@ from fairseq_plugins.cli import _lines
 from fairseq_plugins.cli.summarize import Summarize
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import Output
-from fairseq_plugins.system import resumable
 from fairseq_plugins.system.resumable import Result
 
 
@@ -64,12 +63,6 @@ def read(tmp_path):
 def test_a_file_is_read_and_written(read, tmp_path):
     (tmp_path / "in").write_text("a\n\n\u00e4", encoding="utf-8")
     assert read(input=tmp_path / "in") == (["a", "", "\u00e4"], "a\n\n\u00e4\n")
-
-
-def test_line_ends_of_old_macs_are_told(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"a b\rc\r")))
-    with pytest.raises(ConfigurationError, match="^standard input has carriage returns"):
-        convert(given(), [])
 
 
 def test_only_files_are_replaced(tmp_path):
@@ -128,11 +121,6 @@ def test_files_are_checked_before_a_model_is_loaded(words, expected):
         cli.main([*words, "--model", "nowhere"])
 
 
-def test_as_many_as_asked_for(batches):
-    assert batches("a\n\nb\nc\nd", 2) == [["a", ""], ["b", "c"], ["d"]]
-    assert batches("", 2) == []
-
-
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 def test_shares_join_to_the_whole(shards, tmp_path):
     """Their groups are those of the whole, and numbers in messages are of the whole input."""
@@ -169,11 +157,6 @@ def test_what_libraries_print_is_no_output(capsys):
         print("hello from a library")
         out.add(Result(["a translation"]), "")
     assert capsys.readouterr() == ("a translation\n", "hello from a library\n")
-
-
-def test_no_more_characters_than_fit(batches, monkeypatch):
-    monkeypatch.setattr(resumable, "MOST_CHARACTERS", 5)
-    assert batches("ab\ncde\nf\n1234567\nx\n", 100) == [["ab", "cde"], ["f", "1234567"], ["x"]]
 
 
 class Endless(io.RawIOBase):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator, GroupedIterator
-from fairseq.models.transformer import TransformerModel
 
 from fairseq_plugins import compat
 from fairseq_plugins.errors import ConfigurationError
@@ -176,9 +175,3 @@ def test_interactive_skips_a_line_that_is_too_long(tiny_checkpoint, toy_data, ru
         stdin="\n".join(lines) + "\n",
     ).output  # fmt: skip
     assert re.findall(r"^H-(\d+)", output, re.MULTILINE) == ["0", "2"]
-
-
-def test_the_hub_translates_no_sentence(tiny_checkpoint, toy_data):
-    folder, name = str(tiny_checkpoint.parent), tiny_checkpoint.name
-    model = TransformerModel.from_pretrained(folder, name, str(toy_data.bin))
-    assert model.translate([]) == [] and len(model.translate(["ba"])) == 1

@@ -1,12 +1,9 @@
 """A best score counts only for validations like its own."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from fairseq.data import ListDataset, NestedDictionaryDataset
 
-from fairseq_plugins.compat.best_score import SCORED_BY, scored_by
+from fairseq_plugins.compat.best_score import SCORED_BY
 
 BLEU = [
     "--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--eval-bleu-remove-bpe",
@@ -76,41 +73,3 @@ def test_it_is_forgotten_when_the_validation_text_changes(
         torch.save(state, last)
     assert "size of valid was 6 sentences" in said and "is forgotten" in said
     assert state["optimizer_history"][-1]["lr_scheduler_state"]["best"] > 1
-
-
-def validated(metric="loss", maximize=False, data=(), **options):
-    """A trainer, as far as its validation goes."""
-    options = {f"eval_{name}": value for name, value in options.items()}
-    cfg = SimpleNamespace(
-        dataset=SimpleNamespace(
-            valid_subset="valid", max_valid_steps=None, disable_validation=False
-        ),
-        checkpoint=SimpleNamespace(
-            best_checkpoint_metric=metric, maximize_best_checkpoint_metric=maximize
-        ),
-    )
-    task = SimpleNamespace(datasets={"valid": data}, cfg=SimpleNamespace(**options))
-    return SimpleNamespace(cfg=cfg, task=task)
-
-
-@pytest.mark.parametrize(
-    "before, now, option",
-    [
-        (
-            {"metric": "bleu", "tokenized_bleu": False},
-            {"metric": "bleu", "tokenized_bleu": True},
-            "--eval-tokenized-bleu",
-        ),
-        ({}, {"metric": "ppl"}, "--best-checkpoint-metric"),
-        ({}, {"maximize": True}, "--maximize-best-checkpoint-metric"),
-    ],
-)
-def test_options_that_change_the_score(before, now, option):
-    before, now = scored_by(validated(**before)), scored_by(validated(**now))
-    assert [name for name in before if before[name] != now[name]] == [option]
-
-
-def test_the_sizes_of_nested_data_are_a_list_of_one_array():
-    texts = ListDataset([[5, 6]] * 3, [2, 2, 2])
-    nested = NestedDictionaryDataset({"id": texts}, sizes=[texts.sizes])
-    assert scored_by(validated(data=nested))["the size of valid"] == "3 sentences of 6 tokens"

@@ -20,7 +20,6 @@ from fairseq.trainer import Trainer
 from fairseq_plugins import compat
 from fairseq_plugins.compat import checkpoints
 from fairseq_plugins.compat.checkpoints import WORDS
-from fairseq_plugins.data.prepared_folder import digests_of_words
 from fairseq_plugins.errors import ConfigurationError
 from tests.compat.test_unpickling import Call
 
@@ -166,27 +165,6 @@ def test_fused_copies_of_0_12_2_are_dropped(tmp_path, tiny_checkpoint):
     torch.save(state, str(tmp_path / "old.pt"))
     read = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "old.pt"))["model"]
     assert set(read) == set(own) | {"encoder.other.in_proj_weight"}
-
-
-def test_the_words_of_a_checkpoint_are_those_that_its_training_began_with(tmp_path, monkeypatch):
-    class Trainer:
-        cfg = SimpleNamespace(task=SimpleNamespace(data=str(tmp_path)))
-
-        def state_dict(self):
-            return {"model": 1}
-
-    monkeypatch.setattr(checkpoints, "Trainer", Trainer)
-    monkeypatch.setattr(checkpoints.plugin, "digests_of_words", digests_of_words)
-    checkpoints.store_digests_of_words()
-    words, codes = tmp_path / "dict.en.txt", tmp_path / "bpe.codes"
-    words.write_text("one 1\n")
-    codes.write_text("#version: 0.2\n")
-    trainer, expected = Trainer(), digests_of_words(tmp_path)
-    words.write_text("two 1\n")
-    assert trainer.state_dict() == {"model": 1, checkpoints.WORDS: expected}
-    monkeypatch.setattr(Path, "is_file", lambda path: True)  # as one that cannot be read
-    codes.unlink()
-    assert Trainer().state_dict() == {"model": 1, checkpoints.WORDS: {}}
 
 
 def test_interrupted_copy_leaves_the_old_checkpoint(tmp_path, monkeypatch):

@@ -12,8 +12,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat.distributed import Launch, _check_quant_noise, _join
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.compat.distributed import Launch, _join
 from fairseq_plugins.system import cpu
 
 compat.apply()
@@ -37,24 +36,6 @@ def test_one_line_says_where_bf16_is_emulated(
     words = [toy_data.bin, *train_args, "--cpu", "--bf16", "--max-update", 2, "--no-save"]
     output = run_train(*words, "--save-dir", tmp_path).output
     assert output.count("--bf16 is slow here") == (0 if supported else 1)
-    assert "done training" in output
-
-
-def test_quantisation_noise_that_would_destroy_the_weights_is_refused():
-    def options(noise, **precision):
-        none = dict.fromkeys(("fp16", "bf16", "memory_efficient_fp16", "memory_efficient_bf16"))
-        return SimpleNamespace(quant_noise_pq=noise, **{**none, **precision})
-
-    for precision in ({}, {"bf16": True, "memory_efficient_bf16": True}):
-        with pytest.raises(ConfigurationError, match="--quant-noise-pq 0.1 needs --bf16 or --fp16"):
-            _check_quant_noise(options(0.1, **precision))
-        _check_quant_noise(options(0, **precision))
-    _check_quant_noise(options(0.1, bf16=True))
-
-
-def test_memory_efficient_fp16_trains_on_a_cpu(toy_data, tmp_path, run_train, train_args):
-    words = [toy_data.bin, *train_args, "--cpu", "--max-update", 2, "--no-save"]
-    output = run_train(*words, "--save-dir", tmp_path, "--memory-efficient-fp16").output
     assert "done training" in output
 
 

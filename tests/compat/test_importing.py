@@ -3,7 +3,6 @@
 import ast
 import importlib
 import importlib.util
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ import fairseq.dataclass
 import pytest
 
 from fairseq_plugins.compat import importing
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.train import fairseq_program
 
 ROOT = Path(fairseq.__file__).parent
@@ -159,19 +157,3 @@ def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
         fairseq_program.main()
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: fairseq-generate ")
-
-
-@pytest.mark.parametrize("given", ["eval-lm", "eval_lm", "fairseq-eval-lm"])
-def test_programs_of_fairseq_are_known_by_both_names(given, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["", given, "-h"])
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    with pytest.raises(SystemExit):
-        fairseq_program.main()
-    assert capsys.readouterr().out.startswith("usage: fairseq-eval-lm ")
-
-
-@pytest.mark.parametrize("words", [[], ["-h"], ["trian", "DATA"]])
-def test_other_programs_are_told_in_one_line(words, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["", *words])
-    with pytest.raises(ConfigurationError, match="^give a program of fairseq first, not '.*train"):
-        fairseq_program.main()

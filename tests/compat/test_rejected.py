@@ -36,6 +36,14 @@ train TINY --eval-bleu-remove-bpe bpe -> --eval-bleu-remove-bpe bpe is unknown: 
 train TINY --batch-size 0 -> --batch-size 0: must be at least 1
 train TINY --update-freq 0 -> --update-freq 0: must be at least 1
 train TINY --label-smoothing 1.5 -> --label-smoothing 1.5: must be from 0 to 1
+train TINY --quant-noise-pq 0.1 -> --quant-noise-pq 0.1 needs --bf16 or --fp16
+train TINY --write-checkpoints-asynchronously -> pip install iopath
+train TINY --task translation_sampled --bpe-dropout 1.5 -> --bpe-dropout 1.5 must be at least 0
+train TINY --task translation_sampled --bpe-dropout 0.1 -> needs .*bpe.codes, which is missing
+train TINY --task translation_sampled --bpe-dropout 0.1 --truncate-source\
+ -> --truncate-source needs texts
+train TINY --criterion label_smoothed_cross_entropy_simcut --simcut-p 1.0 -> --simcut-p 1.0: must
+train TINY --criterion label_smoothed_cross_entropy_rdrop --rdrop-alpha -1 -> --rdrop-alpha -1.0: m
 train TINY --store-ema --ema-decay 1.5 -> --ema-decay 1.5: must be from 0 to 1
 train TINY --max-epoch -5 -> --max-epoch -5: must be at least 0
 train TINY --adam-betas 0.9 -> --adam-betas '0.9': give two numbers below 1, such as

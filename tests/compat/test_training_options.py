@@ -4,8 +4,6 @@ import pytest
 import torch
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat import training_options
-
 
 def state_of(folder, name="checkpoint_last.pt"):
     return torch.load(str(folder / name), map_location="cpu", weights_only=False)
@@ -50,25 +48,6 @@ def test_the_best_score_of_another_training_does_not_count(
     run_train(*words, "--save-dir", tmp_path / "second", "--max-epoch", 1)
     best = state_of(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
     assert 1 < best < 20
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"checkpoint.save_interval": 2, "optimization.max_epoch": 3, "optimization.max_update": 9},
-        {"checkpoint.save_interval": 2, "optimization.max_epoch": 3, "checkpoint.no_save": True},
-        {"optimization.stop_min_lr": 1e-9},
-    ],
-    ids=str,
-)
-def test_options_that_together_work_are_not_refused(options):
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
-    cfg = OmegaConf.structured(FairseqConfig(model=None))
-    for name, value in options.items():
-        OmegaConf.update(cfg, name, value)
-    training_options._check_intervals(cfg)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -1,13 +1,11 @@
 """What replaces fairseq's compiled extensions, which no wheel of it has, equals a slow rule."""
 
-import importlib
 import itertools
 import subprocess
 import sys
 from collections import Counter
 
 import numpy as np
-import pytest
 import torch
 from fairseq.scoring import bleu
 
@@ -62,13 +60,6 @@ def test_batches_equal_the_rule():
             assert list(map(list, called)) == expected
 
 
-def test_a_sentence_beyond_max_tokens_is_refused():
-    """With the error that `keep_the_last_batch` puts in words."""
-    for module in (uncompiled, importlib.import_module(uncompiled.BATCHES)):
-        with pytest.raises(AssertionError, match="should not exceed max_tokens=4"):
-            module.batch_by_size_vec(np.arange(2), np.array([5, 3]), 4, -1, 1)
-
-
 def test_batches_are_made_in_time_that_grows_with_the_sentences(monkeypatch):
     """Each sentence is read at most twice, in any order."""
     reads = []
@@ -118,11 +109,6 @@ def test_blocks_of_documents_and_of_sentences_by_hand():
     assert index.tolist() == [[0, 0, 1], [3, 0, 3], [6, 0, 6], [7, 0, 7]]
     blocks = uncompiled._get_slice_indices_fast(sizes[:3], "eos", 0, 1)
     assert blocks.tolist() == [[0, 3], [3, 5], [5, 6]]
-
-
-def test_an_unknown_way_to_break_is_refused():
-    with pytest.raises(ValueError, match="Invalid break_mode: words"):
-        uncompiled._get_slice_indices_fast(np.array([1]), "words", 1, 1)
 
 
 # --- BLEU -----------------------------------------------------------------------------------------

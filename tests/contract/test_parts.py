@@ -6,7 +6,6 @@ computes, and nothing here. Sentences are short and sizes are no powers of two.
 
 import copy
 import functools
-import inspect
 import itertools
 import re
 from argparse import ArgumentParser
@@ -75,13 +74,6 @@ def test_options_of_a_name_of_two_words_are_those_of_messages_and_recipes():
     (name, _), *_ = registry.options()
     args = parser.parse_args([flag(name), "7"])
     assert flag(name) == "--two-words-inner-width" and args.two_words_inner_width == 7
-
-
-def test_a_part_without_a_reference_fails():
-    registry = Registry("token mixer", default="softmax")
-    registry.register("unproven")(torch.nn.Identity)
-    with pytest.raises(AssertionError, match="each token mixer needs a reference"):
-        check_references(registry, {})
 
 
 @pytest.mark.parametrize("package", [token_mixers, feed_forwards])
@@ -471,13 +463,3 @@ def test_a_compressed_model_is_built_trained_and_read_back(build, make_sample, k
             assert torch.isfinite(parameter.grad).all(), parameter_name
     other.load_state_dict(model.state_dict(), strict=True)
     assert torch.equal(other.eval()(**net_input)[0], model.eval()(**net_input)[0])
-
-
-@every_name
-def test_docstring_states_equation_cost_and_source(kind, name):
-    part = PARTS[kind][0]._parts[name][0]
-    page = inspect.getdoc(part)
-    assert "::" in page or "``" in page, "equations are missing"
-    assert re.search("multiply-adds|Time|O\\(", page), "the cost is missing"
-    sources = page + inspect.getdoc(inspect.getmodule(part))
-    assert re.search(r"et al\.|fairseq|[A-Z]\w+ & [A-Z]\w+|arXiv", sources), "the source is missing"

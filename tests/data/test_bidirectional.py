@@ -59,21 +59,6 @@ def test_each_pair_is_in_both_directions(pair, both, split, size):
     assert read(both, split, "en") == english + french
 
 
-def test_other_files_are_copied(pair, both):
-    for language in ("fr", "en"):
-        assert read(both, "test", language) == read(pair, "test", language)
-        name = f"dict.{language}.txt"
-        assert (both / name).read_bytes() == (pair / name).read_bytes()
-    assert (both / "bpe.codes").read_bytes() == (pair / "bpe.codes").read_bytes()
-
-
-def test_a_second_run_does_nothing(pair, both, capsys):
-    before = {path: path.stat().st_mtime_ns for path in both.iterdir()}
-    assert prepare_bidirectional.main([str(pair), str(both)]) == 0
-    assert {path: path.stat().st_mtime_ns for path in both.iterdir()} == before
-    assert "80 pairs in train, 10 pairs in valid" in capsys.readouterr().out
-
-
 def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_path):
     other, made = tmp_path / "pair", tmp_path / "both"
     shutil.copytree(str(pair), str(other))

@@ -44,12 +44,6 @@ def test_every_text_and_label_arrives(prepared):
     assert (folder / "label" / "dict.txt").read_text() == "bad 30\ngood 30\n"
 
 
-def test_the_report_counts(prepared):
-    report = (prepared[0] / "report.txt").read_text()
-    assert "No text was filtered out." in report and "takes 11 positions" in report
-    assert "bad       30      6     8" in report and "good      30      6     7" in report
-
-
 def test_bytes_are_those_of_the_text_and_are_cut_and_counted(tmp_path):
     folder, _ = prepare(tmp_path, "--bytes", "--max-positions", 20)
     cut = 0
@@ -173,11 +167,3 @@ def test_names_of_files_may_be_in_any_encoding(tmp_path):
     ids = (tmp_path / "data/text/raw/train.id").read_text("utf-8").splitlines()
     assert ids[0] == r"train_caf\udce9.tsv:1" and len(ids) == 4
     assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/left_out.txt").read_text("utf-8")
-
-
-def test_a_folder_of_something_else_tells_how_text_cannot_be_cut(tmp_path):
-    with pytest.raises(ConfigurationError, match="was not made by prepare-classification"):
-        load_cut(tmp_path)
-    (tmp_path / "preparation.json").write_text('{"settings": {"source_lang": "de"}}')
-    with pytest.raises(ConfigurationError, match="was not made by prepare-classification"):
-        load_cut(tmp_path)

@@ -118,14 +118,6 @@ def test_the_next_run_resumes(server, tmp_path):
     assert server.requests == [None, "bytes=1000-"]
 
 
-def test_a_server_without_ranges_sends_everything_again(server, tmp_path):
-    server.ranges = False
-    server.plan = [1000]
-    fetch(server.url, tmp_path / "corpus.tgz", MD5, len(CONTENT), pause=0.01)
-    assert (tmp_path / "corpus.tgz").read_bytes() == CONTENT
-    assert len(server.requests) == 2
-
-
 def test_another_range_than_asked_for_begins_anew(server, tmp_path):
     server.begin = lambda asked: 0
     server.plan = [1000]
@@ -181,28 +173,11 @@ def test_a_file_in_the_way_is_kept(server, tmp_path):
     assert server.requests == []
 
 
-def test_a_refusal_is_not_tried_again(server, tmp_path):
-    server.plan = [404]
-    with pytest.raises(DownloadError, match=r"corpus.tgz cannot be downloaded: .* 404"):
-        fetch(server.url, tmp_path / "corpus.tgz", MD5)
-    assert len(server.requests) == 1
-
-
 def test_attempts_end(server, tmp_path):
     server.plan = [503] * 9
     with pytest.raises(DownloadError, match="503 .*3 attempts"):
         fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=3, pause=0.01)
     assert len(server.requests) == 3
-
-
-def test_no_server_and_no_url(server, tmp_path):
-    server.server_close()
-    with pytest.raises(DownloadError, match="no connection"):
-        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=2, pause=0.01)
-    with pytest.raises(DownloadError, match="'corpus.tgz' is not a URL"):
-        fetch("corpus.tgz", tmp_path / "corpus.tgz", MD5)
-    with pytest.raises(DownloadError, match="absent.tgz"):
-        fetch((tmp_path / "absent.tgz").as_uri(), tmp_path / "corpus.tgz", MD5)
 
 
 def test_alternating_partial_replies_and_refusals_end(server, tmp_path):

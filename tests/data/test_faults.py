@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import multiprocessing
@@ -11,7 +10,6 @@ import random
 import re
 import resource
 import signal
-import tarfile
 from functools import partial
 
 import pytest
@@ -22,8 +20,7 @@ from fairseq_plugins.cli import (
     prepare_summarization,
     prepare_translation,
 )
-from fairseq_plugins.data import archives, iwslt14, pipeline, stories
-from fairseq_plugins.data.archives import open_archive
+from fairseq_plugins.data import iwslt14, pipeline
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.prepared_folder import Prepared
@@ -180,27 +177,6 @@ def test_the_checksum_at_the_end_of_an_archive_is_read(archive, tmp_path):
     assert "is damaged or not a tar archive (CRC check failed" in message
 
 
-def test_an_archive_that_is_missing_is_named(archive, tmp_path):
-    message = refused(list, read_stories([tmp_path / "absent.tgz"]))
-    assert message == "{} cannot be read: No such file or directory".format(tmp_path / "absent.tgz")
-    with pytest.raises(OSError, match="full"):  # of another file
-        with open_archive(archive.path):
-            raise OSError(28, "full", "elsewhere")
-
-
-def test_a_story_too_long_is_left_out(archive, tmp_path, monkeypatch):
-    with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as tar:
-        for name, size in (("long", 5000), ("short", 50)):
-            content = b"x" * size + b"\n\n@highlight\n\nx"
-            member = tarfile.TarInfo(name + ".story")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    for module in (archives, stories):
-        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
-    found = {story.id: story.problem for story in read_stories([tmp_path / "stories.tgz"])}
-    assert found == {"long": "more than 1,000 bytes", "short": ""}
-
-
 # --- options --------------------------------------------------------------------------------------
 
 
@@ -221,17 +197,6 @@ def test_a_foreign_folder_named_part_is_kept(tmp_path, corpus, name):
     message = refused(translation, tmp_path / "data", corpus)
     assert message.startswith("{}.part exists and was not made".format(tmp_path / "data"))
     assert (tmp_path / "data.part" / name).read_text() == "mine"
-
-
-def test_a_read_only_folder(tmp_path, corpus, monkeypatch):
-    """The error is raised by the test, because root may write everywhere."""
-
-    def refuse(*args, **kwargs):
-        raise OSError(30, "Read-only file system", str(tmp_path / "data.part"))
-
-    monkeypatch.setattr(type(tmp_path), "mkdir", refuse)
-    message = refused(translation, tmp_path / "data", corpus)
-    assert message == "{}.part cannot be written: Read-only file system".format(tmp_path / "data")
 
 
 @pytest.mark.parametrize("limit", [100, 700, 2000])

@@ -1,7 +1,6 @@
 """The command prepare-iwslt14 on a small archive in the original layout."""
 
 import hashlib
-import io
 import re
 import shutil
 from unittest import mock
@@ -60,13 +59,6 @@ def test_every_pair_is_where_it_belongs(prepared, archive):
     assert tokenised(prepared, "test") == archive.test
 
 
-def test_raw_text_is_kept(prepared):
-    raw = prepared / "text" / "raw"
-    assert sides(raw, "train")[0] == ("Ein Haus.", "A house.")
-    assert sides(raw, "train")[2] == ("Vom Wetter", "On weather")
-    assert sides(raw, "test")[1] == ("Es geht's.", "It's fine.")
-
-
 def test_the_data_are_what_the_subwords_give(prepared):
     model = Prepared(prepared).subwords
     for split in ("train", "valid", "test"):
@@ -111,24 +103,11 @@ def test_the_report_counts_everything(prepared, archive):
     assert "60 BPE merges of 60 asked for" in report
 
 
-def test_merges_are_learnt_on_train_alone_and_on_both_sides(prepared):
-    from subword_nmt.learn_bpe import learn_bpe
-
-    learnt = io.StringIO()
-    learn_bpe([line for side in zip(*tokenised(prepared, "train")) for line in side], learnt, 60)
-    assert (prepared / "bpe.codes").read_text(encoding="utf-8") == learnt.getvalue()
-
-
 def test_a_second_run_does_nothing(prepared, archive, run, capsys):
     before = {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")}
     run(prepared)
     assert {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")} == before
     assert "pairs of train were read" in capsys.readouterr().out
-
-
-def test_another_setting_does_not_replace_a_finished_folder(prepared, run):
-    with pytest.raises(ConfigurationError, match="vocab size was 60, not 61"):
-        run(prepared, vocab_size=61)
 
 
 @pytest.mark.parametrize("name", ["read", "_subwords", "encode", "write"])

@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 import torch
 from fairseq.data import indexed_dataset
@@ -48,11 +47,3 @@ def test_sides_of_different_numbers_are_refused(toy_data, tmp_path):
     write_binary(data / "train.src-tgt.tgt", [3, 9, 7])
     with pytest.raises(ConfigurationError, match="tgt.src has 203 and train.src-tgt.tgt has 3 te"):
         plan(data, "--save-dir", tmp_path / "run")
-
-
-def test_what_is_cut_is_told():
-    told = lengths.describe_cut("valid", np.array([5, 12, 30]), 10, "documents")
-    assert told == (
-        "valid: 2 of 3 documents are longer than 10 positions and cut there: 22 of 47 tokens "
-        "(46.8 %) are not read"
-    )

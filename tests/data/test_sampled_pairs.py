@@ -228,34 +228,6 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
     assert losses[0] == losses[1] and losses[0]
 
 
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--bpe-dropout", 1.5], "--bpe-dropout 1.5 must be at least 0"),
-        (["--bpe-dropout", 0.1], "needs .*bpe.codes, which is missing"),
-        (["--bpe-dropout", 0.1, "--num-batch-buckets", 2], "--num-batch-buckets needs texts"),
-        (["--bpe-dropout", 0.1, "--truncate-source"], "--truncate-source needs texts"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(
-    toy_data, train_args, tmp_path, run_train, more, message
-):
-    with pytest.raises(ConfigurationError, match=message):
-        run_train(
-            toy_data.bin, *train_args, "--task", "translation_sampled", *more,
-            "--save-dir", tmp_path, "--max-update", 1,
-        )  # fmt: skip
-
-
-def test_only_sampled_data_vary_by_epoch(toy_data):
-    """compat.resuming keeps the batches of the first epoch for all other data."""
-    dictionary = Dictionary.load(str(toy_data.bin / "dict.src.txt"))
-    for strength in (0.0, 0.1):
-        cfg = SampledTranslationConfig(data=str(toy_data.bin), bpe_dropout=strength)
-        task = SampledTranslationTask(cfg, dictionary, dictionary)
-        assert task.varies_by_epoch == bool(strength)
-
-
 def test_without_sampling_it_is_translation(toy_data, train_args, tmp_path, run_train):
     for task in ("translation", "translation_sampled"):
         run_train(

@@ -8,7 +8,6 @@ import pytest
 from fairseq.data import Dictionary
 
 from fairseq_plugins.data.subword_sampling import BPEDropout
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.subwords import BytePairEncoding
 
 MERGES = "#version: 0.2\na n\nan an\nb an\na</w> x\nn a</w>\nan a</w>\nx x\nxx xx\nx x</w>\n"
@@ -156,15 +155,3 @@ def test_words_cut_otherwise_are_not_for_the_sampler(codes):
     assert usual not in others
     assert [sampler.prepare(pieces) for pieces in others] == [None, None, None]
     assert sampler.prepare(["zebra"]) is None
-
-
-@pytest.mark.parametrize(
-    "value, message",
-    [
-        (1.0, "--bpe-dropout 1.0 must be at least 0 and below 1"),
-        (-0.1, "--bpe-dropout -0.1 must be at least 0"),
-    ],
-)
-def test_probabilities_that_cannot_be_are_refused(value, message):
-    with pytest.raises(ConfigurationError, match=message):
-        BPEDropout.check(value)

@@ -91,17 +91,6 @@ def test_stories_arrive_in_their_splits_with_their_names(prepared):
     assert targets == [join_sentences(summary(n)) for n in range(35, 39)]
 
 
-def test_broken_stories_are_named(prepared):
-    left_out = (prepared / "left_out.txt").read_text().splitlines()
-    assert left_out == [
-        "train\tstory7\tno article",
-        "train\tstory8\tempty",
-        "test\tstory39\tbyte 0 is not UTF-8",
-    ]
-    report = (prepared / "report.txt").read_text()
-    assert "3 documents were filtered out" in report and "1  not UTF-8" in report
-
-
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_sentence_boundaries_and_case_survive_binarisation(prepared, split):
     raw = (prepared / "text/raw" / (split + ".target")).read_text().splitlines()
@@ -151,12 +140,6 @@ def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
             assert path.read_bytes() == (folder / path.relative_to(prepared)).read_bytes(), path
 
 
-def test_other_numbers_than_expected_are_refused(archive, tmp_path):
-    message = "28 / 5 / 4 documents came out instead of 30 / 5 / 5"
-    with pytest.raises(ConfigurationError, match=message):
-        prepare_cnn_dm.main(arguments(archive, tmp_path / "data", "--expect", "30,5,5"))
-
-
 def test_missing_stories_and_stories_named_twice_are_refused(archive, tmp_path):
     stories, (train, valid, test) = archive
     more = tmp_path / "more.txt"
@@ -177,15 +160,6 @@ def write_pairs(folder, sizes):
 
 
 SIZES = {"train": range(30), "valid": range(30, 35)}
-
-
-@pytest.fixture(scope="module")
-def from_pairs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pairs")
-    write_pairs(folder, SIZES)
-    words = [folder / "data", "--train", folder / "train", "--valid", folder / "valid", *SMALL]
-    prepare_summarization.main([str(word) for word in words])
-    return folder / "data"
 
 
 def run(folder, *more):
@@ -247,15 +221,3 @@ def test_another_folders_pieces_bring_its_settings(tmp_path):
     assert settings["normalization"] == "NFC"
     assert settings["lowercase"] and settings["joined_dictionary"]
     assert settings["vocab_size"] == 48
-
-
-@pytest.mark.skipif(not STORIES.is_dir(), reason="needs ../shared/data/cnn_dm_sample")
-def test_original_archive(tmp_path):
-    lists = [STORIES / (name + "_ids.txt") for name in ("train", "val", "test")]
-    words = [tmp_path / "data", "--stories", STORIES / "cnn_stories.tgz", "--split-ids", *lists]
-    words += ["--vocab-size", 2000, "--sentencepiece-documents", 100, "--workers", 2]
-    prepare_cnn_dm.main([str(word) for word in words] + ["--expect", "300,100,300"])
-    raw = (tmp_path / "data/text/raw/test.target").read_text(encoding="utf-8").splitlines()
-    text = dictionary_text(tmp_path / "data", "test", "target")
-    assert len(text) == 300
-    assert [line.count("<q>") for line in text] == [line.count("<q>") for line in raw]

@@ -12,7 +12,6 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_plugins import files
 from fairseq_plugins.cli import average as command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
@@ -58,12 +57,6 @@ def test_given_checkpoints(save_dir, tmp_path, capsys):
     newest = checkpoint_utils.load_checkpoint_to_cpu(str(paths[1]))
     assert state["optimizer_history"] == newest["optimizer_history"]
     assert f"1/2 {paths[0]}\n2/2 {paths[1]}\n" in capsys.readouterr().out
-
-
-def test_shared_parameters_stay_shared(save_dir, tmp_path):
-    state = average(tmp_path, save_dir, "--last", 2)
-    embedding = state["model"]["decoder.embed_tokens.weight"]
-    assert state["model"]["decoder.output_projection.weight"].data_ptr() == embedding.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -162,15 +155,6 @@ def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_p
             command.main([*words, str(output)])
 
 
-def test_finetuning_from_an_average(save_dir, tmp_path, toy_data, run_train, train_args):
-    average(tmp_path, save_dir, "--last", 3)
-    run_train(
-        toy_data.bin, *train_args, "--share-decoder-input-output-embed", "--max-update", 1,
-        "--save-dir", tmp_path / "more", "--finetune-from-model", tmp_path / "average.pt",
-    )  # fmt: skip
-    assert (tmp_path / "more" / "checkpoint_last.pt").exists()
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -230,14 +214,6 @@ def test_different_models_are_refused(save_dir, tmp_path):
     torch.save({**state, WORDS: {}}, str(tmp_path / "older.pt"))
     with pytest.raises(ConfigurationError, match=f"^{name} of {first} is not that of {other}:"):
         average(tmp_path, tmp_path / "older.pt", first, other)
-
-
-def test_a_folder_that_cannot_be_written_is_told_first(tmp_path, monkeypatch):
-    """The test makes the folder read-only for itself, because root may write everywhere."""
-    monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
-    monkeypatch.setattr(averages, "choose", lambda *arguments: [])
-    with pytest.raises(ConfigurationError, match=r"--output .*: .* is not a folder that you can w"):
-        average(tmp_path, tmp_path)
 
 
 class Call:

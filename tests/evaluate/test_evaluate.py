@@ -21,9 +21,7 @@ from fairseq_plugins.cli import prepare_summarization, prepare_translation
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import evaluate as evaluation
 from fairseq_plugins.evaluate import translation
-from fairseq_plugins.evaluate.evaluate import Opened
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.translation import Translations
 from tests.conftest import ROOT, reversed_copy
@@ -151,21 +149,6 @@ def test_a_language_without_spaces_has_its_own_tokeniser(prepare, monkeypatch):
         told = rf"BLEU of the language {code} needs .*sacrebleu\[ja"
         with pytest.raises(ConfigurationError, match=told):
             translation.bleu_of(code, lowercase=False)
-
-
-def test_text_that_was_tokenised_before_is_detokenised_on_both_sides(prepare, tmp_path):
-    lines = ["it &apos;s a dog , isn &apos;t it ?"] * 30
-    for split in ("train", "valid", "test"):
-        for language in ("de", "en"):
-            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
-    words = "--source-lang de --target-lang en --tokenizer none --workers 1 --vocab-size 10".split()
-    for split in ("train", "valid", "test"):
-        words += [f"--{split}", str(tmp_path / split)]
-    prepare_translation.main([str(tmp_path / "data"), *words])
-    test = Translations(tmp_path / "data", "test", "en")
-    assert test.references.tokens == lines
-    assert test.references.plain == ["it's a dog, isn't it?"] * 30
-    assert test.text(subwords(tmp_path / "data")) == test.references
 
 
 # --------------------------------------------------------------------------------------------------
@@ -345,25 +328,6 @@ def test_paired_bootstrap(data, fresh_run, tmp_path, translations, capsys):
     assert capsys.readouterr().out.count(" +0.00, p = 1.0000, two-sided: ") == 3
 
 
-def test_a_comparison_is_stored_before_the_reader_goes_away(
-    data, fresh_run, tmp_path, monkeypatch, translations
-):
-    monkeypatch.setattr(command, "print", mock.Mock(side_effect=BrokenPipeError), raising=False)
-    with pytest.raises(BrokenPipeError):
-        call(data, fresh_run, "--compare", shutil.copytree(fresh_run, tmp_path / "other"))
-    assert list(fresh_run.rglob("against-other.json"))
-
-
-def test_scores_are_printed_if_the_baseline_fails(data, fresh_run, tmp_path, translations, capsys):
-    other = shutil.copytree(fresh_run, tmp_path / "other")
-    call(data, fresh_run)
-    scores = capsys.readouterr().out
-    translations.pieces = ["a", "b"]
-    with pytest.raises(ConfigurationError, match="the output has 2 of 18 texts"):
-        call(data, fresh_run, "--compare", other)
-    assert capsys.readouterr().out == scores
-
-
 def test_an_ensemble_is_a_system_of_its_own(data, fresh_run, tmp_path, translations, capsys):
     others = [shutil.copytree(str(fresh_run), str(tmp_path / name)) for name in "bc"]
     call(data, fresh_run, "--last", 2)
@@ -407,23 +371,6 @@ def test_an_ensemble_is_of_models_for_one_direction(data, fresh_run, tmp_path, t
     with pytest.raises(ConfigurationError, match="--ensemble: .*other is a classifier, but only"):
         call(data, fresh_run, "--ensemble", other)
     assert translations.calls == []
-
-
-def test_an_export_joins_no_ensemble(data, fresh_run, tmp_path, monkeypatch):
-    other = Path(shutil.copytree(str(fresh_run), str(tmp_path / "other")))
-    monkeypatch.setattr(evaluation, "is_export", lambda run: run == other)
-    with pytest.raises(ConfigurationError, match="--ensemble: .*other is an exported model"):
-        call(data, fresh_run, "--ensemble", other)
-
-
-def test_data_of_the_laboratory_is_refused(data, fresh_run, tmp_path):
-    other = Path(shutil.copytree(str(data), str(tmp_path / "other")))
-    record = json.loads((other / "preparation.json").read_text("utf-8"))
-    record["settings"]["task"] = "of_others"
-    (other / "preparation.json").write_text(json.dumps(record), "utf-8")
-    message = "evaluate does not test --task translation on .* for of_others: give data of the mod"
-    with pytest.raises(ConfigurationError, match=message):
-        call(other, fresh_run)
 
 
 def test_a_direction_left_to_the_data_is_that_of_the_training(
@@ -703,21 +650,6 @@ def test_summaries_are_trained_on_a_cpu_and_scored(
     )
     scores = json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
     assert list(scores) == ["ROUGE-1", "ROUGE-2", "ROUGE-L", "ROUGE-Lsum"]
-
-
-def test_summaries_are_kept_only_of_the_same_documents_and_summaries(documents):
-    names = {path.name for path in Summaries(documents, "test").files}
-    binary = {path.name for path in documents.glob("test.*") if path.suffix in (".bin", ".idx")}
-    assert len(binary) == 4 and binary < names
-
-
-def test_summaries_of_other_documents_are_not_compared(documents, monkeypatch):
-    opened = [Opened([], Summaries(documents, split), None) for split in ("test", "valid")]
-    monkeypatch.setattr(evaluation, "open_request", lambda asked: opened.pop())
-    with pytest.raises(
-        ConfigurationError, match="--compare other and run have different references"
-    ):
-        call(documents, "run", "--compare", "other")
 
 
 def test_paired_bootstrap_of_rouge(documents):

@@ -1,19 +1,14 @@
 """Evaluation scores the text that `translate` and an exported model write, line by line."""
 
-import io
 import json
 import random
-import sys
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.cli import evaluate, export, prepare_translation, train, translate
+from fairseq_plugins.cli import evaluate, export, prepare_translation
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.test_sets import Written
-from fairseq_plugins.train import planning
 from tests.conftest import OPTIMIZATION
 
 WORDS = "tea milk rice bread salt soup fish corn".split()
@@ -148,104 +143,3 @@ def test_what_an_export_refuses_is_told_before_anything_is_scored(
         words = [folder / "data", place, "--split", "valid", "--cpu", "--compare", other]
         with pytest.raises(ConfigurationError, match=told):
             evaluate.main([*map(str, words), "--", *option.split()])
-
-
-def started(request, argv):
-    """In place of `supervise`: plan in this process, and stop there."""
-    planning.plan(request)
-    return 0
-
-
-SHORT = ["--", "--min-len", "9", "--max-len-b", "5"]
-TRAIN = ["quickstart", "{data}", "--save-dir", "{new}", "--cpu"]
-ADVICE = [  # a command, what it says, and the words of a user who does it
-    (evaluate, ["--by", "epoch"], "add --last K", ["--by", "epoch", "--last", "2"]),
-    (evaluate, ["--last", "99"], "give a smaller number", ["--last", "2"]),
-    (evaluate, ["--best", "9"], "has 2 checkpoints.*smaller", ["--best", "2"]),
-    (evaluate, ["--beam", "0"], "must be at least 1", ["--beam", "1"]),
-    (
-        evaluate,
-        ["--checkpoint", "x"],
-        "has .*checkpoint_last",
-        ["--checkpoint", "checkpoint_last.pt"],
-    ),
-    (evaluate, ["--unicode"], "--unicode is for summaries.*remove it", []),
-    (
-        evaluate,
-        SHORT,
-        "--min-len 9: .* give a smaller number",
-        ["--", "--min-len", "3", "--max-len-b", "5"],
-    ),
-    (evaluate, SHORT, "larger length limit", ["--", "--min-len", "9", "--max-len-b", "12"]),
-    (
-        evaluate,
-        ["--", "--min-len", "90", "--no-repeat-ngram-size", "1"],
-        "or remove --no-repeat-ngram-size",
-        ["--", "--min-len", "90"],
-    ),
-    (evaluate, ["--", "--replace-unk"], "--replace-unk is not allowed", []),
-    (evaluate, ["--", "--path", "x"], "--path is not allowed after --: .*remove it", []),
-    (evaluate, ["--", "--num-batch-buckets", "2"], "is for training, .*remove it", []),
-    (
-        translate,
-        ["--model", "{gone}"],
-        "folder with --data",
-        ["--model", "{gone}", "--data", "{data}"],
-    ),
-    (translate, ["--threads", "2"], "for exported models", ["--model", "{exported}"]),
-    (translate, ["--model", "{exported}", "--int8"], "--int8 is for checkpoints", ["--int8"]),
-    (
-        translate,
-        ["--model", "{exported}", "--beam", "99"],
-        "--beam 99: .* allows up to 8",
-        ["--model", "{exported}", "--beam", "8"],
-    ),
-    (translate, ["--fp16"], "--fp16 needs a GPU", []),
-    (train, ["--", "--max-tokens", "4"], "--max-tokens 10 or more", ["--", "--max-tokens", "10"]),
-    (train, ["--nodes", "2"], "remove it for one", []),
-    (train, ["--precision", "fp16"], "use bf16 or fp32 on a CPU", ["--precision", "fp32"]),
-    (train, ["--processes", "3"], "start 1, 2 or 4", ["--processes", "2"]),
-    (train, ["--", "--log-format", "json"], "remove it", []),
-    (
-        train,
-        ["--tokens-per-process", "4"],
-        "give a larger --tokens-per-process",
-        ["--tokens-per-process", "16"],
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def places(folder, run, exported):
-    """What stands for names in `ADVICE`."""
-    state = torch.load(run / "checkpoint_best.pt", weights_only=False)
-    state["cfg"]["task"]["data"] = str(folder / "nothing")
-    torch.save(state, folder / "gone.pt")
-    return {
-        "data": folder / "data", "run": run, "exported": folder / "exported",
-        "gone": folder / "gone.pt",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("command, words, told, followed", ADVICE)
-def test_advice_helps(command, words, told, followed, places, tmp_path, monkeypatch, capsys):
-    first = {
-        evaluate: ["{data}", "{run}", "--split", "valid", "--cpu"],
-        translate: ["--model", "{run}", "--cpu"],
-        train: TRAIN,
-    }[command]
-    monkeypatch.setattr(train, "supervise", started)
-
-    def follow(words):
-        text = io.BytesIO(b"tea rice\n")
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=text))
-        words = [word.format(new=tmp_path / "new", **places) for word in [*first, *words]]
-        capsys.readouterr()
-        assert command.main(words) == 0
-        return capsys.readouterr().out
-
-    with pytest.raises(ConfigurationError, match=told) as error:
-        follow(words)
-    assert "\n" not in str(error.value)
-    done = follow(followed)
-    assert command is train or done.strip()

@@ -1,6 +1,5 @@
 """The command export: what it prints, what it refuses, and what it leaves behind."""
 
-import contextlib
 import errno
 import json
 import os
@@ -8,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,9 +19,7 @@ from fairseq_plugins.evaluate.model import options_of_export, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
-from fairseq_plugins.files import digest
-from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
-from fairseq_plugins.search.onnx_backend.folder import ENCODER, Export
+from fairseq_plugins.search.onnx_backend.folder import Export
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources
@@ -207,40 +203,6 @@ with new_folder(Path("out")) as part:
     assert not os.listdir(tmp_path)
 
 
-def test_scores_that_are_no_numbers_differ(run, monkeypatch):
-    _, _, model, task = exporter._load(run, None)
-    target = SimpleNamespace(words=[""] * 20)
-    exported = SimpleNamespace(max_output=9, target=target, running=contextlib.nullcontext)
-    sources = [[7, 2]]
-    expected = comparison.search_with_torch(model, task, sources)
-    ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
-    monkeypatch.setattr(comparison, "search", lambda *given: ours)
-    assert comparison.compare(exported, expected, sources).largest_difference == float("inf")
-
-
-def test_the_checkpoint_named_is_the_one_that_was_read(run, out, tmp_path, monkeypatch):
-    """A training that goes on replaces its checkpoints."""
-    copied = tmp_path / "checkpoint_best.pt"
-    shutil.copy(str(run / "checkpoint_last.pt"), str(copied))
-    before, load = digest(copied), exporter.load_models
-
-    def replaced(paths, *given, **named):
-        loaded = load(paths, *given, **named)
-        copied.write_bytes(b"another")
-        return loaded
-
-    def write_no_graph(model, part):
-        (part / ENCODER).touch()
-
-    monkeypatch.setattr(exporter, "load_models", replaced)
-    monkeypatch.setattr(exporter, "write_graphs", write_no_graph)
-    monkeypatch.setattr(exporter, "Export", lambda folder: None)
-    agreed = comparison.Agreement("float32", 20, 20, 0.0)
-    monkeypatch.setattr(exporter, "compare", lambda *arguments: agreed)
-    run_command(copied, "--out", out)
-    assert json.loads((out / "config.json").read_text())["made"]["checkpoint_sha256"] == before
-
-
 def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepared, tmp_path):
     assert refused(out, tmp_path / "nowhere").startswith(f"RUN {tmp_path}/nowhere does not exist:")
     data = tmp_path / "data"
@@ -255,12 +217,6 @@ def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepare
     told = f"--out {out}/file/new/folder: {out}/file is not a folder that you can write to"
     with pytest.raises(ConfigurationError, match=told):
         run_command(run, "--out", out / "file" / "new" / "folder")
-
-
-@pytest.mark.parametrize("words", ["--compare test", "--licence MIT"])
-def test_options_that_ctranslate2_lacks(out, run, words):
-    error = refused(out, run, "--format", "ctranslate2", *words.split())
-    assert error == f"{words.split()[0]} needs --format onnx, not ctranslate2"
 
 
 def test_ctranslate2(monkeypatch, capsys, out, run):

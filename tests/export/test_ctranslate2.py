@@ -78,13 +78,3 @@ def test_other_models_are_refused_in_one_line(tmp_path, build, task, words, told
     with pytest.raises(ConfigurationError, match=told) as error:
         write_ctranslate2(build(*words).float(), task, tmp_path / "model", int8=False)
     assert "\n" not in str(error.value) and not (tmp_path / "model").exists()
-
-
-@pytest.mark.parametrize("words", ["--activation-fn linear", "--encoder-layers 0"])
-def test_options_of_fairseqs_transformer_are_refused_in_one_line(tmp_path, build, task, words):
-    if words == "--activation-fn linear":  # the converter knows which activations work
-        pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
-    model = build(*words.split(), arch="transformer").float()
-    with pytest.raises(ConfigurationError, match=words) as error:
-        write_ctranslate2(model, task, tmp_path / "model", int8=False)
-    assert "\n" not in str(error.value) and not (tmp_path / "model").exists()

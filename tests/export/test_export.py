@@ -3,19 +3,17 @@
 import copy
 import random
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from fairseq.data import BaseWrapperDataset, Dictionary, data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_plugins.api import Translator
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.export import comparison, exporter, quantization
 from fairseq_plugins.export import folder as export_folder
-from fairseq_plugins.export.comparison import prepared_pairs
 from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS, StandardFeedForward
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
@@ -373,55 +371,6 @@ def test_all_sentences_of_a_split(monkeypatch, plain, task):
     assert all(len(tokens) <= 61 for tokens, _ in expected)
     with pytest.raises(ConfigurationError, match="--compare other"):
         comparison.sources_of(task, "other", 1000)
-
-
-def test_sentences_that_are_too_long_are_counted(task):
-    sources, too_long = comparison.sources_of(task, "valid", 6)
-    every = comparison.sources_of(task, "valid", 1000)[0]
-    assert sources == [s for s in every if len(s) <= 6]
-    assert too_long == len(every) - len(sources) > 0 < len(sources)
-    with pytest.raises(ConfigurationError, match="all .* sentences exceed 0 subwords"):
-        comparison.sources_of(task, "valid", 1)
-
-
-def test_sentences_of_a_task_that_samples_subwords(task):
-    """Such a task wraps the pairs; an export needs their usual subwords."""
-    usual = [tokens.tolist() for tokens in prepared_pairs(task, "valid").src]
-
-    class Sampled(SimpleNamespace):
-        def load_dataset(self, split):
-            task.load_dataset(split)
-
-        def dataset(self, split):
-            return BaseWrapperDataset(task.dataset(split))
-
-    assert [tokens.tolist() for tokens in prepared_pairs(Sampled(), "valid").src] == usual
-    assert comparison.sources_of(Sampled(), "valid", 1000)[0] == usual
-
-
-def test_long_documents_do_not_stop_an_export(task):
-    """The summarization task refuses them unless this option is set; the caller counts them."""
-    cfg = SimpleNamespace(skip_invalid_size_inputs_valid_test=False)
-
-    def load_dataset(split):
-        assert cfg.skip_invalid_size_inputs_valid_test
-        task.load_dataset(split)
-
-    refusing = SimpleNamespace(cfg=cfg, load_dataset=load_dataset, dataset=task.dataset)
-    assert comparison.sources_of(refusing, "valid", 6)[1] > 0
-
-
-def test_random_sentences_replace_those_that_are_too_long(task):
-    found, _ = comparison.sources_of(task, None, 13)
-    assert len(found) == comparison.SENTENCES and set(map(len, found)) - set(range(6))
-    long = SimpleNamespace(src=[torch.tensor([7] * 12 + [2])] * 30)
-    without_short_ones = SimpleNamespace(
-        load_dataset=lambda split: None,
-        dataset=lambda split: long,
-        source_dictionary=task.source_dictionary,
-    )
-    found, _ = comparison.sources_of(without_short_ones, None, 5)
-    assert [len(tokens) for tokens in found] == [2, 3, 4] + [5] * 17
 
 
 def test_a_vocabulary_smaller_than_the_beam(tmp_path, parse):

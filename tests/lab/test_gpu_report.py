@@ -72,22 +72,6 @@ def test_every_contender_can_be_built():
         assert bool(cfg.model.cuda_graphs) == ("--cuda-graphs" in words)
 
 
-def test_every_goal_has_its_contender(tmp_path):
-    parts = {part.name: part for _, part in PARTS}
-    for goal in prepared.GPU_GOALS[:-1]:
-        assert goal["row"] in parts[goal["part"]].contenders[1:]
-    trained = [run.name for run, part in PARTS if part.name == "training"]
-    assert prepared.GPU_GOALS[-1]["row"] in trained
-    assert {row["state"] for row in gpu_report.judge(tmp_path)} == {"not measured yet"}
-    goal = prepared.GPU_GOALS[0]
-    for ratio, state in ((goal["limit"], "reached"), (goal["limit"] + 0.25, "missed by 0.250")):
-        (tmp_path / "1").mkdir(exist_ok=True)
-        rows = [{"contender": "first", "time_ratio": 1}]
-        rows.append({"contender": goal["row"], "time_ratio": ratio})
-        (tmp_path / "1" / f"{goal['part']}.json").write_text(json.dumps({"rows": rows}))
-        assert gpu_report.judge(tmp_path)[0]["state"] == state
-
-
 @pytest.mark.parametrize(
     "name",
     ["launch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("epoch", "baseline"))],
@@ -156,13 +140,6 @@ def report(tmp_path, monkeypatch):
     return Report(tmp_path, monkeypatch)
 
 
-def test_the_runs_are_listed(capsys):
-    assert gpu_report.main(["--list"]) == 0
-    listed = capsys.readouterr().out
-    for run, part in PARTS:
-        assert f"{run.name:3} {run.what}\n" in listed and f" {part.name} " in listed
-
-
 def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys):
     status, started = report.run()
     assert status == 0 and list(started) == FIRST
@@ -221,24 +198,6 @@ def test_a_test_waits_for_the_whole_training(report):
     assert report.written("2a")["test"]["figures"]["rows"][0]["bleu"] == 30.0
 
 
-@pytest.mark.parametrize("part, bad", [("training", "noise"), ("test", "{"), ("test", None)])
-def test_a_part_without_figures_failed(report, monkeypatch, part, bad):
-    fake = report.process
-
-    def process(words, log, *given):
-        status = fake(words, log, *given)
-        if log.stem == part:
-            name = "train.log" if part == "training" else "evaluation/test-last5/scores.json"
-            path = log.parent / "model" / name
-            path.unlink() if bad is None else path.write_text(bad)
-        return status
-
-    monkeypatch.setattr(report, "process", process)
-    assert report.run("--run", "2a")[0] == 1
-    written = report.written("2a")[part]
-    assert written["status"] == "failed: no figures" and written["figures"] is None
-
-
 def test_figures_are_not_those_of_an_earlier_commit(report):
     words, figures = ("--run", "1", "--part", "step_4096"), report.out / "1/step_4096.json"
     report.run(*words)
@@ -247,71 +206,6 @@ def test_figures_are_not_those_of_an_earlier_commit(report):
     report.writes = False
     report.run(*words)
     assert not figures.exists() and report.written("1")["step_4096"]["figures"] is None
-
-
-def test_the_goal_of_whole_trainings_is_judged(report):
-    for run, wall, bleu, ratio, state in (
-        ("2a", 400, 30.0, None, "not measured yet"),
-        ("2b", 300, 30.5, 0.75, "reached"),
-        ("2b", 360, 30.0, 0.9, "missed by 0.100"),
-        ("2b", 300, 29.5, 0.75, "missed: BLEU 29.50 is below 30.00"),
-    ):
-        report.wall, report.bleu = wall, bleu
-        report.here["commit"] += "0"
-        report.run("--run", run)
-        goal = report.written()["goals"][-1]
-        assert (goal["time_ratio"], goal["state"]) == (ratio, state)
-
-
-def test_how_a_part_ended_is_in_the_report(report, tmp_path):
-    words = ("--run", "2", "--work", str(tmp_path / "work"))
-    table = tmp_path / "work/2/table"
-    table.mkdir(parents=True)
-    for unfinished, status in ((["ftc"], gpu_report.STOPPED), ([], "finished")):
-        (table / "results.json").write_text(json.dumps({"unfinished": unfinished}))
-        assert report.parts(*words) == ["short"]
-        assert report.written("2")["short"]["status"] == status
-    report.status = {"equal_ftc": gpu_report.INTERRUPTED}
-    with pytest.raises(KeyboardInterrupt):
-        report.run("--run", "1")
-    written = report.written("1")
-    assert written["equal_ftc"]["status"] == "interrupted" and "step_4096" not in written
-
-
-def test_a_part_that_earlier_ones_left_too_little_time_is_the_next(report, monkeypatch):
-    report.status = dict.fromkeys(("launch", "equal_ftc"), gpu_report.STOPPED)
-    report.run("--minutes", "0.4")
-    assert 0 < report.seconds["launch"] <= 24
-    assert report.written("1")["equal_ftc"]["status"] == "no time was left"
-    # the first one had all the time there is
-    assert report.parts("--minutes", "0.4") == ["equal_ftc"]
-    assert "equal_ftc" not in report.parts("--minutes", "0.4")
-    monkeypatch.setattr(gpu_report, "LEAST", 60.0)
-    assert not report.parts("--minutes", "0.4") and "no time was left" in report.page
-
-
-def test_what_cannot_run_is_rejected_or_says_what_it_needs(report, monkeypatch, capsys):
-    assert "step_documents" not in report.parts("--run", "5")
-    assert "step_documents: needs --summaries DIR" in capsys.readouterr().out
-    for words, message in (
-        (["--run", "9"], "^--run 9 is unknown: give one of 1, 1b, 2, 2a, "),
-        (["--run", "2a", "--part", "no"], "^--part no is not in run 2a: give one of training, t"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            report.run(*words)
-    report.here["device"] = "other"
-    with pytest.raises(ConfigurationError, match="has a report of a .*: choose another"):
-        report.run()
-    monkeypatch.undo()  # Translations is real again: the text to score must be there
-    monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(HERE))
-    with pytest.raises(ConfigurationError, match="preparation"):
-        report.run("--run", "2a")
-    monkeypatch.undo()
-    monkeypatch.setattr(gpu_report.Processes, "run", lambda *given: "finished")
-    with pytest.raises(ConfigurationError, match="torch finds no GPU here: use --toy"):
-        report.run()
-    with pytest.raises(ConfigurationError, match="no such folder"):
-        gpu_report.main([str(report.data / "no"), "--out", str(report.out)])
 
 
 @pytest.mark.slow
@@ -357,14 +251,3 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
         while time.monotonic() - begin < 1200:  # until the system has noticed
             os.kill(started, 0)
             time.sleep(0.1)
-
-
-def test_tests_that_are_stopped_tell_what_failed(tmp_path):
-    (tmp_path / "test_two.py").write_text(
-        "import os, time\n"
-        "def test_one():\n    assert 1 == 2\n"
-        "def test_two():\n    os.kill(os.getpid(), 15)\n    time.sleep(600)\n"
-    )
-    words = [sys.executable, "-c", gpu_report.PYTEST, "-q", "-p", "no:cacheprovider", "test_two.py"]
-    ended = subprocess.run(words, cwd=str(tmp_path), stdout=subprocess.PIPE, timeout=1200)
-    assert ended.returncode != 0 and b"FAILED test_two.py::test_one" in ended.stdout

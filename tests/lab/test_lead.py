@@ -2,7 +2,6 @@
 
 import io
 import random
-import sys
 import tarfile
 
 import pytest
@@ -55,33 +54,6 @@ def test_textrank_takes_the_sentence_that_most_others_share_words_with():
     assert rank(document, 1) == "Wind moved snow over hills."
     assert rank("Nobody came. " + document, 1) == "Wind moved snow over hills."
     assert rank(document, 9).count("<q>") == 3 and rank("", 2) == ""
-
-
-def test_textrank_without_sumy_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sumy.models", None)
-    for side in ("source", "target"):
-        (tmp_path / side).write_text("Rain fell.\n")
-    with pytest.raises(
-        ConfigurationError, match=r"--all needs sumy for TextRank: pip install"
-    ) as error:
-        lead_baseline.main([str(tmp_path / "source"), str(tmp_path / "target"), "--all"])
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ([], "give SOURCE and TARGET, or --stories"),
-        (["a"], "give SOURCE and TARGET, or --stories"),
-        (["a", "b", "--ids", "c"], "--ids c selects among --stories: add them"),
-        (["a", "b", "--sentences", "0"], "--sentences 0: must be at least 1"),
-        (["a", "b", "--workers", "-1"], "--workers -1: must be from 0 to 1024"),
-        (["a", "b", "--stemmer", "--unicode"], "stemmer is only for English: give one of the two"),
-    ],
-)
-def test_mistakes_are_one_line(words, message):
-    with pytest.raises(ConfigurationError, match=message):
-        lead_baseline.main(words)
 
 
 def test_the_command_has_a_row_for_each(tmp_path, capsys):

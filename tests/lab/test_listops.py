@@ -103,20 +103,3 @@ def test_the_depth_reaches_its_limit(max_depth):
     shape = listops.Shape(max_depth=max_depth, min_length=0, max_length=10**6)
     drawn = [listops.draw(uniform, shape)[0] for _ in range(500)]
     assert max(evaluate(words)[1] for words in drawn) == max_depth
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ("--train 0", "--train 0: must be at least 1"),
-        ("--max-args 1", "--max-args 1: must be at least 2"),
-        ("--min-length 50 --max-length 51", "--max-length 51: must be at least 52"),
-        ("--max-depth 2 --min-length 100 --max-length 200", "is new and has more than 100"),
-        ("--max-depth 2 --max-args 2 --max-length 5 --min-length 1 --train 1000", "is new and"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(tmp_path, words, message, monkeypatch):
-    monkeypatch.setattr(listops, "TRIES", 2000)
-    with pytest.raises(ConfigurationError, match=message):
-        make(tmp_path, *words.split())
-    assert not (tmp_path / "train.tsv").exists()

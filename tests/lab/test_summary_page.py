@@ -6,7 +6,6 @@ import pytest
 
 from fairseq_plugins import cli
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.summary_page import mark_copied
 
 
 def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
@@ -42,10 +41,3 @@ def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
     ]
     with pytest.raises(ConfigurationError, match="documents has 2 lines.* one summary and one re"):
         cli.main(["summary-page", names[0], names[1], names[1]])
-
-
-def test_copied_pieces_are_bold():
-    pieces = [("\u2581the", None), ("\u2581b", 3), ("an", 4), ("k", None), ("<q>", None)]
-    pieces += [("\u2581<", 0), ("\u2581", 1), ("x", 2)]
-    assert mark_copied(pieces) == "the <b>ban</b>k <b>&lt; x</b>"
-    assert mark_copied([("\u2581", 1), ("a", None)]) == "a" and mark_copied([]) == ""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_plugins.layers import attention
-from fairseq_plugins.layers.attention import ChunkedAttention, attend, attend_plainly
+from fairseq_plugins.layers.attention import ChunkedAttention, attend_plainly
 from fairseq_plugins.layers.dropout import FastDropout
 from tests.batches import assert_close
 
@@ -148,17 +148,3 @@ def test_memory_is_limited_to_a_chunk_of_weights(monkeypatch, causal):
     out = ChunkedAttention.apply(*make_input(40, 40), None, causal, 0.4)
     out.sum().backward()
     assert len(counts) == 2 * 8 and max(counts) == limit
-
-
-def test_chunks_are_for_many_weights_with_dropout(monkeypatch):
-    calls = []
-    apply = ChunkedAttention.apply
-    monkeypatch.setattr(
-        attention.ChunkedAttention, "apply", lambda *args: calls.append(args) or apply(*args)
-    )
-    inputs, weights = make_input(7, 7), BATCH * HEADS * 49
-    for p, limit, expected in ((0.2, weights, 0), (0.2, weights - 1, 1), (0.0, weights - 1, 0)):
-        calls.clear()
-        monkeypatch.setattr(attention, "WEIGHTS_AT_A_TIME", limit)
-        attend(*[x.float() for x in inputs], None, True, FastDropout(p, "test").train())
-        assert len(calls) == expected

@@ -169,9 +169,3 @@ def test_scripted_equals_eager(goes_on):
     mixture = Mixture()
     arguments = (state, inputs, attention, logits, WORDS, *of_source(), PREVIOUS)
     assert torch.equal(torch.jit.script(mixture)(*arguments), mixture(*arguments))
-
-
-def test_it_begins_with_even_chances():
-    module = CopyAttention(CopySpec(STATE, INPUT)).double()
-    extra = copy(module, *make_inputs()[:3])
-    assert_close(extra["copy_log_generate"][0].exp(), torch.full((2, 4), 0.5).double())

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.layers import dropout
-from fairseq_plugins.layers.dropout import FastDropout, draw_kept, use_fast_dropout
+from fairseq_plugins.layers.dropout import FastDropout, draw_kept
 
 COUNT = 2_000_003  # no multiple of 8
 
@@ -47,13 +46,6 @@ def test_the_sparse_part_is_sparse_and_exact(keep, monkeypatch):
     assert of_bytes + (to - of_bytes) * rate == pytest.approx(keep, abs=1e-12)
 
 
-def test_training_draws_cheaply(monkeypatch):
-    calls = []
-    monkeypatch.setattr(dropout, "draw_kept", lambda x, keep: calls.append(keep) or x)
-    FastDropout(0.3).train()(torch.ones(3))
-    assert calls == [0.7]
-
-
 @pytest.mark.parametrize("lag", [1, 2, 7, 8, 64])
 def test_neighbours_are_independent(lag):
     torch.manual_seed(3)
@@ -91,12 +83,3 @@ def test_off_where_fairseqs_dropout_is_off():
 def test_scripted_in_evaluation():
     x = torch.randn(5, 7)
     assert torch.equal(torch.jit.script(FastDropout(0.3).eval())(x), x)
-
-
-def test_replaces_every_fairseq_dropout():
-    model = torch.nn.Sequential(
-        torch.nn.Sequential(FairseqDropout(0.2, module_name="Layer")), FairseqDropout(0.1)
-    )
-    use_fast_dropout(model)
-    assert type(model[0][0]) is type(model[1]) is FastDropout
-    assert (model[0][0].p, model[0][0].module_name, model[1].p) == (0.2, "Layer", 0.1)

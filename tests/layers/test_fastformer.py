@@ -38,26 +38,6 @@ def use(form, mixer):
     mixer.fold = form == "folded"
 
 
-def test_the_form_is_chosen_by_the_size_of_the_batch(monkeypatch):
-    mixer = make_fastformer()
-    calls = []
-    for name in ("k_proj", "out_proj"):  # not called where their weights are read instead
-        linear = getattr(mixer, name)
-        monkeypatch.setattr(
-            linear, "forward", lambda x, n=name, f=linear.forward: calls.append(n) or f(x)
-        )
-    for length, bsz, expected in (
-        (6, 1, ["k_proj", "out_proj"]),
-        (3, 40, ["k_proj", "out_proj"]),
-        (6, 40, ["out_proj"]),
-        (3 * DIM, 1, []),
-    ):
-        x = torch.randn(length, bsz, DIM).double()
-        mixer(x, x)
-        assert calls == expected, (length, bsz)
-        calls.clear()
-
-
 @pytest.mark.parametrize("form", ["keyless", "folded"])
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 1), (40, 33)])
 def test_all_forms_are_equal_in_training(lengths, form):
@@ -152,12 +132,3 @@ def test_a_separate_memory_has_its_own_mask():
     copied = mixer(x, x.clone(), mask, memory_mask)
     assert_close(mixer(x, x, mask, memory_mask), copied, tolerance=1e-14)
     assert not torch.allclose(mixer(x, x, mask, mask)[:3], copied[:3])
-
-
-def test_a_second_derivative_is_refused():
-    mixer = make_fastformer()
-    use("keyless", mixer)
-    x = torch.randn(7, 2, DIM, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(mixer(x, x).pow(2).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()

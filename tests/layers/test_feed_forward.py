@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_plugins.layers import chunked_products, mscffn
+from fairseq_plugins.layers import chunked_products
 from fairseq_plugins.layers.feed_forwards import (
     MSCFFN,
     FeedForwardSpec,
@@ -126,19 +126,6 @@ def test_chunks_are_added_up_in_float32(monkeypatch):
         assert (found - expected).abs().max() <= 0.01 * expected.abs().max()
 
 
-def test_mscffn_is_chunked_where_many_tokens_meet_a_cpu(monkeypatch):
-    ffn = make_mscffn(12, 4, 3)
-    calls = []
-    for name in ("_products", "_products_by_chunks"):
-        original = getattr(ffn, name)
-        monkeypatch.setattr(
-            ffn, name, lambda *args, n=name, f=original: calls.append(n) or f(*args)
-        )
-    for tokens in (mscffn.CHUNK_FROM - 1, mscffn.CHUNK_FROM):
-        ffn(torch.randn(tokens, 1, 12))
-    assert calls == ["_products", "_products_by_chunks"]
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("dim, inner_dim, subspaces", [(96, 384, 12), (64, 128, 8)])
 def test_chunked_mscffn_keeps_less_for_backward(dim, inner_dim, subspaces, dropout):
@@ -174,12 +161,3 @@ def test_chunked_mscffn_with_frozen_parameters():
     assert_close(torch.autograd.grad(ffn(x).sum(), ffn.expand_weight)[0], everything[1])
     ffn.requires_grad_(False)
     assert_close(torch.autograd.grad(ffn(x).sum(), x)[0], everything[0])
-
-
-def test_chunked_mscffn_refuses_a_second_derivative():
-    ffn = randomize(make_mscffn(12, 4, 3))
-    ffn.chunked = True
-    x = torch.randn(7, 12, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(ffn(x).pow(2).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()

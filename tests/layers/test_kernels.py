@@ -465,35 +465,6 @@ def test_a_machine_that_cannot_compile_uses_plain_torch(fresh, monkeypatch, tmp_
     assert obstacle() == ""
 
 
-def test_a_gpu_that_is_too_old_uses_plain_torch(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    told = kernels.gpu_obstacle.__wrapped__(torch.device("cuda", 0))
-    assert told == "they need a GPU of compute capability 8.0, but Tesla T4 has 7.5"
-
-
-@pytest.mark.parametrize(
-    "dim, heads, small, large",
-    [
-        (1024, 16, False, True),
-        (1000, 9, False, True),
-        (512, 16, True, True),
-        (512, 32, False, True),
-        (1024, 17, False, False),
-        (2048, 1, False, False),
-    ],
-)
-def test_without_room_additive_attention_needs_no_kernel(monkeypatch, dim, heads, small, large):
-    asked = []
-    monkeypatch.setattr(kernels, "usable", lambda *given: asked.append(1) and False)
-    x, directions = torch.ones(2, 1, dim).as_subclass(OnGpu), torch.ones(heads, dim)
-    for memory, room in ((kernels.SHARED_MEMORY, small), (227 * 1024, large)):
-        monkeypatch.setattr(kernels, "shared_memory_of", lambda x, memory=memory: memory)
-        asked.clear()
-        assert not fastformer.has_kernel(x, directions, False)
-        assert bool(asked) == room
-
-
 def build_mscffn(dropout):
     torch.manual_seed(1)
     spec = FeedForwardSpec(24, 96, dropout=dropout)

@@ -2,7 +2,6 @@
 
 import os
 import re
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -110,17 +109,6 @@ def test_unreduced_losses_are_fairseqs(build, make_sample):
         for kind in (LabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyFused)
     ]
     assert torch.equal(*losses)
-
-
-def test_validation_computes_no_gradients(monkeypatch):
-    (x, weight, b), target = make_problem(ONE_PASS)
-    kind, asked = chunked._Gradients, []
-    monkeypatch.setattr(
-        chunked, "_Gradients", lambda *given: asked.append(given[0]) or kind(*given)
-    )
-    with torch.no_grad():
-        smoothed_cross_entropy(x, target, weight, b, 0.2, 3)
-    assert asked == [[False] * 4]
 
 
 def make_copies(tokens=7, vocabulary=11):
@@ -363,15 +351,3 @@ def test_trains_as_fairseqs(run_train, toy_data, train_args, tmp_path):
         if name.endswith("_float_tensor"):  # holds nothing but a type, whatever was in memory
             continue
         torch.testing.assert_close(states[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
-
-
-def test_a_gpu_gets_larger_chunks_of_a_size_that_does_not_grow_with_the_vocabulary():
-    def rows(kind, vocabulary, dtype=torch.bfloat16):
-        features = SimpleNamespace(device=torch.device(kind), dtype=dtype)
-        return chunked.default_chunk(features, vocabulary)
-
-    assert rows("cpu", 10000) == chunked.CHUNK
-    assert 4096 <= rows("cuda", 10000) <= 2**26 / 10000
-    assert rows("cuda", 10**6) == chunked.CHUNK
-    # WEIGHT_SCALE keeps sums over so many tokens within float16, and no more
-    assert rows("cuda", 10000, torch.float16) == chunked.CHUNK

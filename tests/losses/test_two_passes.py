@@ -7,7 +7,6 @@ from unittest import mock
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
 
@@ -20,7 +19,7 @@ from fairseq_plugins.losses import (
     two_passes,
 )
 from fairseq_plugins.losses.chunked import Objective, chunked_loss, plain_loss
-from tests.batches import END, PAD, TASK, make_criterion, run_criterion
+from tests.batches import END, PAD, make_criterion, run_criterion
 
 RDROP = Objective(0.1, (0.5, 0.5), (1.25, 1.25))
 SIMCUT = Objective(0.1, (1.0, 0.0), (3.0, 0.0))
@@ -326,44 +325,6 @@ def test_hooks_go_when_the_model_fails(build, make_sample):
         make_criterion(LabelSmoothedCrossEntropySimCut)(model, sample)
     assert not model.encoder.embed_tokens._forward_hooks
     assert not model.decoder.embed_tokens._forward_hooks
-
-
-def build_from_options(name, **options):
-    """As fairseq builds a criterion from its dataclass."""
-    name = f"label_smoothed_cross_entropy_{name}"
-    defaults = {"sentence_avg": False, **options}
-    cfg = CRITERION_DATACLASS_REGISTRY[name](**defaults)
-    return CRITERION_REGISTRY[name].build_criterion(cfg, TASK)
-
-
-@pytest.mark.parametrize("option, value", [
-    ("simcut_alpha", -1.0), ("simcut_alpha", float("nan")), ("simcut_alpha", float("inf")),
-    ("rdrop_alpha", -1.0), ("simcut_p", 1.0),
-])  # fmt: skip
-def test_options_that_cannot_work_are_refused(option, value):
-    name, _, _ = option.partition("_")
-    with pytest.raises(ConfigurationError, match=f"--{option.replace('_', '-')} {value}: must be"):
-        build_from_options(name, **{option: value})
-
-
-@pytest.mark.parametrize("name, options", [
-    ("simcut", {"simcut_alpha": 2.0, "simcut_p": 0.25}),
-    ("rdrop", {"rdrop_alpha": 2.0, "ignore_prefix_size": 3, "report_accuracy": True}),
-    ("fused", {"label_smoothing": 0.25, "sentence_avg": True}),
-])  # fmt: skip
-def test_options_arrive(name, options):
-    built = build_from_options(name, **options)
-    names = {"label_smoothing": "eps", "simcut_p": "probability"}
-    names.update(simcut_alpha="alpha", rdrop_alpha="alpha")
-    for option, value in options.items():
-        assert getattr(built, names.get(option, option)) == value
-
-
-def test_models_without_embeddings_are_refused(make_sample):
-    with pytest.raises(ConfigurationError, match="Linear does not support SimCut.*rdrop"):
-        make_criterion(LabelSmoothedCrossEntropySimCut)(
-            torch.nn.Linear(2, 2).train(), make_sample((2,))
-        )
 
 
 @pytest.mark.parametrize("words", [

@@ -10,7 +10,6 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 )
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.export import exporter
 from fairseq_plugins.lab.benchmarks import peak_memory, workloads
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
@@ -21,7 +20,6 @@ from fairseq_plugins.losses import (
 )
 from fairseq_plugins.models import decoder
 from tests.batches import assert_close, make_criterion, run_criterion
-from tests.models.test_options import assert_one_clear_line, from_words, from_yaml
 from tests.reference.copy_attention import copy_probabilities
 from tests.tiny_models import TINY
 
@@ -233,38 +231,6 @@ def test_other_parameters_begin_as_without_copying(parse, parse_joined):
     assert all(torch.equal(copying[name], plain[name]) for name in plain if "_float_" not in name)
 
 
-@pytest.mark.parametrize("make", [from_words, from_yaml])
-def test_options_arrive_both_ways(parse_joined, make):
-    words = ["--arch", "fastformer_encoder", *TINY, "--copy-attention", "--copy-next"]
-    assert make(parse_joined, words).decoder.copying.next is not None
-    assert make(parse_joined, words[:-1]).decoder.copying.next is None
-    assert make(parse_joined, words[:-2]).decoder.copying is None
-
-
-MISTAKES = {  # words: another option that the message names
-    "--copy-next": "--copy-attention",
-    "--copy-attention --no-cross-attention": "--copy-attention",
-    "--copy-attention --cross-self-attention": "--copy-attention",
-    "--copy-attention --decoder-layerdrop 0.1": "--copy-attention",
-    "--copy-attention --adaptive-softmax-cutoff 8,20": "--copy-attention",
-}
-
-
-@pytest.mark.parametrize("make", [from_words, from_yaml])
-@pytest.mark.parametrize("words", MISTAKES)
-def test_mistakes_are_told_in_one_line(parse_joined, words, make):
-    with pytest.raises(ConfigurationError) as error:
-        make(parse_joined, ["--arch", "transformer_ftc", *TINY, *words.split()])
-    last = "--" + words.split("--")[-1]
-    assert_one_clear_line(str(error.value), [last.split()[0], MISTAKES[words]])
-
-
-def test_two_dictionaries_are_refused(parse):
-    with pytest.raises(ConfigurationError) as error:
-        from_words(parse, ["--arch", "transformer_ftc", *TINY, "--copy-attention"])
-    assert_one_clear_line(str(error.value), ["--copy-attention", "join-dictionaries DATA OUT"])
-
-
 def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
     words = ["--arch", "transformer_ftc", *TINY, *COPY]
     whole = parse_joined(*words).build_model().eval()
@@ -278,15 +244,6 @@ def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
     net_input = make_sample((5, 1, 7))["net_input"]
     found, expected = (m.get_normalized_probs(m(**net_input), True) for m in (pruned, whole))
     assert torch.equal(found, expected)
-
-
-def test_ctranslate2_is_refused(tmp_path, build_joined, monkeypatch):
-    model = build_joined("--copy-attention")
-    monkeypatch.setattr(exporter, "_load", lambda *arguments: (None, tmp_path, model, None))
-    with pytest.raises(ConfigurationError) as error:
-        exporter.export_to_ctranslate2(tmp_path, tmp_path / "out", None, False)
-    assert_one_clear_line(str(error.value), ["--copy-attention", "--format onnx"])
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

@@ -1,7 +1,6 @@
 """The classifier: its pooling against loops, its encoder unmoved by padding, its options."""
 
 import argparse
-import operator
 from types import SimpleNamespace
 
 import pytest
@@ -123,14 +122,6 @@ def test_neighbours_and_padding_change_no_scores(choice, make_tokens):
     assert not unused
 
 
-def test_without_a_head_features_come_out(make_tokens):
-    model = build()
-    tokens = make_tokens(LENGTHS, "right")
-    features, encoded = model(tokens)
-    assert features.shape == (len(LENGTHS), max(LENGTHS), 24)
-    assert torch.equal(features.transpose(0, 1), encoded["encoder_out"][0])
-
-
 def test_probabilities_are_of_the_scores(make_tokens):
     model = build()
     output = model(make_tokens(LENGTHS), classification_head_name="head")
@@ -138,30 +129,6 @@ def test_probabilities_are_of_the_scores(make_tokens):
     assert_close(probabilities.sum(dim=1), torch.ones(len(LENGTHS)), tolerance=1e-6)
     logarithms = model.get_normalized_probs(output, log_probs=True)
     assert_close(logarithms.exp(), probabilities, tolerance=1e-6)
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ("--encoder-attention-heads 5", "--encoder-attention-heads 5 does not divide"),
-        ("--encoder-token-mixer nothing", "--encoder-token-mixer nothing is unknown"),
-        ("--time-window 2", "--encoder-blocks 2 has one block"),
-        ("--quant-noise-scalar 0.1", "--quant-noise-scalar 0.1: .* remove it"),
-    ],
-)
-def test_options_that_cannot_work_are_refused_in_one_line(words, message):
-    with pytest.raises(ConfigurationError, match=message) as error:
-        build(*words.split())
-    assert "\n" not in str(error.value) and "decoder" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "option", ["--decoder-layers", "--max-source-positions", "--base-layers", "--copy-next"]
-)
-def test_options_of_decoders_are_unknown(option, capsys):
-    with pytest.raises(SystemExit):
-        parse(option, "2")
-    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
 
 
 def test_the_longest_length_is_that_of_the_task():
@@ -193,31 +160,3 @@ def test_presets_build_the_same_from_yaml(arch):
     ]
     assert shapes[0] == shapes[1]
     assert all(options[name] == value for name, value in vars(args).items() if name != "arch")
-
-
-@pytest.mark.parametrize("arch", PRESETS)
-def test_only_idle_options_that_a_preset_does_not_set_are_told(arch, caplog):
-    args = parse("--arch", arch, "--encoder-ffn", "mscffn", "--bigbird-block", "5")
-    options = OmegaConf.create({"_name": arch, **vars(args)})
-    del options.arch  # as YAML
-    for given in (args, options):
-        caplog.clear()
-        EncoderClassifierModel.build_model(given, task())
-        told = [r.getMessage() for r in caplog.records if "no effect" in r.getMessage()]
-        assert told == ["--bigbird-block has no effect: no layer of the model has bigbird"]
-
-
-def test_presets_have_the_sizes_of_their_papers():
-    sizes = "encoder_layers encoder_embed_dim encoder_ffn_embed_dim encoder_attention_heads dropout"
-    found = {}
-    for arch in PRESETS:
-        args = argparse.Namespace()
-        ARCH_CONFIG_REGISTRY[arch](args)
-        found[arch] = operator.attrgetter(*sizes.split())(args)
-    assert found == {
-        "encoder_classifier": (6, 512, 2048, 8, 0.1),
-        "encoder_classifier_imdb": (2, 256, 1024, 16, 0.2),
-        "encoder_classifier_listops": (6, 512, 2048, 8, 0.1),
-        "encoder_classifier_byte_text": (4, 256, 1024, 4, 0.1),
-        "encoder_classifier_image": (1, 128, 128, 8, 0.3),
-    }

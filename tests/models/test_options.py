@@ -9,7 +9,6 @@ import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from omegaconf import OmegaConf
 
-from fairseq_plugins.models import plan
 from fairseq_plugins.models.options import plugin_options
 from tests.conftest import USER_DIR
 from tests.models.test_presets import RECORD
@@ -180,21 +179,6 @@ def test_every_option_of_the_plugin_is_tried_here():
     assert options - {option for _, option, _ in options_and_values()} <= set(others)
 
 
-def test_every_number_declares_a_range():
-    own_check = {"mscffn_subspaces"}  # names the numbers that fit all layers
-    for name, declared in plugin_options():
-        if declared.type in (int, float, int | None, float | None):
-            assert name in own_check or declared.metadata["least"] is not None, name
-
-
-def test_the_weight_of_balance_arrives_both_ways(parse):
-    words = "--encoder-ffn switch --decoder-ffn switch --switch-balance 0.5".split()
-    for make in (from_words, from_yaml):
-        model = make(parse, ["--arch", "transformer_ftc", *TINY, *words])
-        found = [module.balance for module in model.modules() if hasattr(module, "balance")]
-        assert found and set(found) == {0.5}
-
-
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 @pytest.mark.parametrize("words, idle", [
     ("--longformer-window 7", ["--longformer-window"]),
@@ -215,23 +199,6 @@ def test_each_option_of_what_no_layer_has_is_one_warning(parse, caplog, words, i
     assert sorted(told) == sorted([*idle, *others])
 
 
-@pytest.mark.usefixtures("uninitialised")
-@pytest.mark.parametrize("arch", PRESETS)
-def test_a_preset_is_the_same_in_yaml(parse, arch):
-    """`test_presets.py` compares what it is."""
-    models = [make(parse, ["--arch", arch]) for make in (from_words, from_yaml)]
-    for one, other in zip(*(model.named_parameters() for model in models), strict=True):
-        assert (one[0], one[1].shape) == (other[0], other[1].shape)
-    tokens = torch.tensor([[4, 5, 6, 7, 8, 9, 2]])
-    lengths = []
-    for model in models:
-        states = model.eval().encoder(tokens, return_all_hiddens=True)["encoder_states"]
-        lengths.append((model.max_positions(), [len(state) for state in states]))
-    assert lengths[0] == lengths[1]
-    # the task cuts what the model cannot read
-    assert parse("--arch", arch).task.max_positions() == models[0].max_positions()
-
-
 @pytest.mark.parametrize("make", [from_words, from_yaml])
 @pytest.mark.parametrize("arch", PRESETS)
 def test_the_user_wins_over_the_preset(parse, arch, make):
@@ -245,19 +212,6 @@ def test_the_user_wins_over_the_preset(parse, arch, make):
         (n, p.shape) for n, p in reference.named_parameters()
     ]
     assert [layer.starts_later_block for layer in model.encoder.layers] == [False, True, False]
-
-
-@pytest.mark.parametrize("blocks", ["2,1", [2, 1]])
-def test_yaml_may_give_blocks_as_a_list(parse, blocks):
-    options = dict(yaml_of(TINY), _name="transformer_ftc", encoder_blocks=blocks)
-    model = parse("--arch", "transformer").task.build_model(OmegaConf.create(options))
-    assert [layer.starts_later_block for layer in model.encoder.layers] == [False, False, True]
-
-
-def test_encoder_layers_is_enough_without_compression(parse):
-    words = ["--arch", "fastformer_encoder", *TINY, "--encoder-layers", "3"]
-    for make in (from_words, from_yaml):
-        assert len(make(parse, words).encoder.layers) == 3
 
 
 # The message names the last option and its value, and what is after the arrow.
@@ -309,6 +263,10 @@ MISTAKES = """
 --adaptive-softmax-cutoff 20,8 -> ascend
 --adaptive-softmax-cutoff 8,100000 -> vocabulary
 --adaptive-softmax-cutoff 8 --tie-adaptive-weights
+--copy-next -> --copy-attention
+--copy-attention -> join-dictionaries
+--copy-attention --no-cross-attention -> --copy-attention
+--copy-attention --decoder-layerdrop 0.1 -> --copy-attention
 --base-layers 1
 --encoder-layers-to-keep 0,1 -> --encoder-blocks 3,3
 --decoder-layers-to-keep 0,0 -> 0 to 0
@@ -393,11 +351,3 @@ def test_hydra_train_trains_the_same_model(
             assert torch.equal(tensor, states[1][name]), name
     words = [toy_data.bin, "--path", tmp_path / "yaml" / "checkpoint_last.pt", "--max-len-b", 3]
     assert run_generate(*words).output.count("\nH-") == 13
-
-
-@pytest.mark.parametrize("arch", PRESETS)
-def test_presets_set_no_idle_option(parse, caplog, monkeypatch, arch):
-    fields = plan._defaults_of(None)
-    monkeypatch.setattr(plan, "_defaults_of", lambda architecture: fields)
-    plan.plan_model(parse("--arch", arch).args)
-    assert not [record for record in caplog.records if "no effect" in record.getMessage()]

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers.dropout import FastDropout
-from fairseq_plugins.models import decoder
 from tests.batches import assert_close
 
 BASE = "--encoder-blocks 1,1 --decoder-layers 2 --training-path fast".split()
@@ -85,12 +83,6 @@ def test_a_batch_without_a_target(build, make_sample, mixer):
     features, gradients = compute(model, sample, packs=True)
     assert features.numel() == 0 and gradients
     assert not any(gradient.any() for gradient in gradients.values())
-
-
-def test_layers_that_cannot_be_packed_are_named(build, monkeypatch, caplog):
-    monkeypatch.setattr(decoder, "has_standard_layers", lambda decoder: False)
-    assert not build("--training-path", "fast").decoder.packs
-    assert "training also computes padding" in caplog.text
 
 
 def test_features_at_padding_are_zero_and_poison_there_is_not_read(build, make_sample):
@@ -175,18 +167,3 @@ def test_auto_is_fast_where_the_model_is_no_transformer(build, words, expected):
     assert {layer.mixer.fast for layer in model.encoder.layers} == {expected}
     dropouts = {type(m) for m in model.modules() if type(m).__name__.endswith("Dropout")}
     assert (FastDropout in dropouts) == expected and len(dropouts) == 1
-
-
-def test_fast_with_unsupported_options_is_refused(build):
-    with pytest.raises(ConfigurationError, match="fast does not support --cross-self-att"):
-        build(*BASE, "--cross-self-attention")
-
-
-def test_a_checkpoint_of_one_path_is_one_of_the_other(build, make_sample):
-    fast_model, plain_model = build(*BASE), build(*BASE[:-1], "plain", seed=2)
-    plain_model.load_state_dict(fast_model.state_dict(), strict=True)
-    sample = make_sample((5, 1, 7))
-    for model in (fast_model, plain_model):
-        model.eval()
-    found, expected = (m(**sample["net_input"])[0] for m in (fast_model, plain_model))
-    assert torch.equal(found, expected)

@@ -150,16 +150,3 @@ def test_mistakes_are_errors_of_one_line(tmp_path, content, parts):
         loaded(str(path), ["the", "rain"], dim=2)
     assert all(part in str(error.value) for part in [OPTION, str(path), *parts])
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_absent_is_named(parse, tmp_path):
-    words = ["--arch", "fastformer_encoder", *TINY, "--decoder-embed-path", tmp_path / "absent"]
-    with pytest.raises(ConfigurationError, match="--decoder-embed-path .*absent: No such file"):
-        from_words(parse, [*words, "--encoder-layers", "1"])
-
-
-@pytest.mark.parametrize("option", [OPTION, "--decoder-embed-path"])
-def test_merged_embeddings_have_no_vectors_of_a_side(parse, option):
-    words = ["--arch", "fastformer_encoder", *TINY, "--merge-src-tgt-embed", option, "vectors.txt"]
-    with pytest.raises(ConfigurationError, match=f"{option} vectors.txt has no effect with"):
-        from_words(parse, words)

@@ -2,24 +2,20 @@
 
 import itertools
 from argparse import ArgumentParser
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from fairseq import options
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationConfig
 from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.options import fairseq_parser, recipes
 from tests.conftest import ROOT
 
-CLASSIFICATION = ["amazon", "byte_text", "image", "imdb", "listops", "mind_topics", "pathfinder"]
 NAMES = [
     name
     for name in recipes.names()
@@ -91,57 +87,6 @@ def test_every_recipe_has_its_launcher_and_is_in_the_page_of_its_task():
         assert launcher.endswith(f'/scripts/plugin.sh" train {name} "$@"\n')
         assert f"recipes/{task_of(name)}/{name}.yaml" in launcher
         assert f"`{name}`" in (folder / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_recipes_of_classification_say_what_their_papers_do():
-    page = (ROOT / "examples" / "classification" / "README.md").read_text(encoding="utf-8")
-    found = {}
-    for name in CLASSIFICATION:
-        assert f"`{name}`" in page
-        args = fairseq_parser.parse(["DATA", *recipes.arguments([recipes.find(name)])])
-        assert (args.task, args.criterion) == ("classification", "sentence_prediction")
-        assert args.best_checkpoint_metric == "accuracy" and args.maximize_best_checkpoint_metric
-        found[name] = (args.arch, args.max_positions, args.batch_size, args.lr, args.lr_scheduler)
-        found[name] += (args.max_epoch or args.max_update, getattr(args, "warmup_updates", 0))
-    arch = "encoder_classifier_"
-    assert found == {
-        "imdb": (arch + "imdb", 1024, 64, [1e-3], "fixed", 3, 0),
-        "amazon": (arch + "imdb", 512, 64, [1e-3], "fixed", 3, 0),
-        "mind_topics": (arch + "imdb", 2048, 64, [1e-3], "fixed", 3, 0),
-        "pathfinder": (arch[:-1], 1024, 512, [1e-3], "cosine", 62400, 312),
-        "listops": (arch + "listops", 2000, 32, [1.58e-3], "inverse_sqrt", 5000, 1000),
-        "byte_text": (arch + "byte_text", 4000, 32, [5.6e-4], "inverse_sqrt", 20000, 8000),
-        "image": (arch + "image", 1024, 256, [5e-4], "cosine", 35000, 175),
-    }
-
-
-@pytest.mark.parametrize("name", CLASSIFICATION)
-def test_the_reduced_setting_fits_every_classifier(name):
-    folder = recipes.find(name).parent
-    files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
-    for mixer in TOKEN_MIXERS:
-        words = ["--encoder-token-mixer", mixer, "--encoder-ffn", "mscffn"]
-        args = fairseq_parser.parse(["DATA", *recipes.arguments(files), *words])
-        task = SimpleNamespace(source_dictionary=Dictionary(), max_positions=lambda: 256)
-        model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-        assert (len(model.encoder.layers), args.encoder_embed_dim) == (2, 64)
-    assert (args.max_update, args.max_epoch, args.max_positions) == (600, 0, 256)
-
-
-@pytest.mark.parametrize("task", ["translation", "summarization"])
-def test_the_reduced_setting_fits_every_recipe_of_its_task(task):
-    words = Dictionary()
-    for name in NAMES:
-        if task_of(name) == task:
-            folder = recipes.find(name).parent
-            files = [recipes.find(name), recipes.find("reduced_cpu", [folder])]
-            args = fairseq_parser.parse(["DATA", *recipes.arguments(files)])
-            assert args.encoder_embed_dim == 128 and args.max_update == 1500
-            assert not args.max_epoch  # with few sentences it would end before the updates
-            assert args.best_checkpoint_metric == "loss" and not getattr(args, "eval_bleu", False)
-            both = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-            assert ARCH_MODEL_REGISTRY[args.arch].build_model(args, both).encoder.layers
-    assert recipes.find("reduced_cpu", [folder]).parent == folder / recipes.SETTINGS
 
 
 def test_recipes_have_a_model_and_settings_have_none():
@@ -273,12 +218,6 @@ def test_files_that_cannot_be_used(tmp_path, file, text, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_is_no_recipe(tmp_path):
-    told = f"^{tmp_path} is a folder: give a recipe or settings, such as transformer_ftc$"
-    with pytest.raises(ConfigurationError, match=told):
-        recipes.find(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["transformer_ftc", "fastformer_cnn_dm", "imdb"])
 def test_a_copy_of_a_recipe_is_the_same_anywhere(tmp_path, name):
     """Also its settings, of which several tasks have some of one name."""
@@ -292,31 +231,3 @@ def test_a_copy_of_a_recipe_is_the_same_anywhere(tmp_path, name):
     copy.write_text(copy.read_text().replace("_name: translation", "_name: translation_sampled"))
     (tmp_path / "reduced_cpu.yaml").unlink()
     assert recipes.find("reduced_cpu", recipes.folders(copy)).parent.parent == folder
-
-
-@pytest.mark.parametrize("task", ["--task summarization", "--task=summarization", ""])
-def test_a_recipe_of_options_has_the_settings_of_its_task(tmp_path, task):
-    recipe = tmp_path / "recipe.args"
-    recipe.write_text(f"--arch transformer_ftc {task} --lr 1")
-    found = recipes.find("reduced_cpu", recipes.folders(recipe))
-    assert found.parent.parent.name == (task and "summarization" or "translation")
-
-
-def test_a_broken_file_of_the_package_stops_no_other_recipe(tmp_path, monkeypatch):
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "good.yaml").write_text("model:\n  _name: transformer_ftc\n")
-    (tmp_path / "task" / "broken.yaml").write_text("model: [")
-    monkeypatch.setattr(recipes, "FOLDER", tmp_path)
-    assert recipes.names() == ["good"]
-    with pytest.raises(ConfigurationError, match="broken.yaml cannot be read"):
-        recipes.read(recipes.find("broken"))
-
-
-def test_a_recipe_without_a_model_is_told_so():
-    with pytest.raises(ConfigurationError, match="no model: set model._name in the recipe"):
-        fairseq_parser.parse(["DATA", "--lr", "1"])
-
-
-def test_a_name_that_no_recipe_has():
-    with pytest.raises(ConfigurationError, match="transformer_fct: no such file.*transformer_ftc"):
-        recipes.find("transformer_fct")

@@ -7,14 +7,12 @@ from unittest import mock
 import pytest
 import torch
 
-from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.checkpoints import (
     check_parts,
     load_models,
     options_in,
-    training_of,
 )
 
 
@@ -47,19 +45,6 @@ def test_options_of_a_task_are_read_from_every_form():
 def test_parts_of_another_user_dir_are_told_in_one_line(model, task, told):
     with pytest.raises(ConfigurationError, match=f"^m has {told}, which is .* with --user-dir$"):
         check_parts("m", model, task)
-
-
-def test_registered_and_missing_parts_pass():
-    for known in ("transformer", "transformer_ftc", "encoder_classifier"):
-        check_parts("m", {"_name": known, "encoder_ffn": "mscffn"}, {"_name": "translation"})
-    check_parts("m", {}, {})
-
-
-def test_the_words_of_a_checkpoint_are_its_digests():
-    state = {"cfg": {"task": {}}}
-    assert training_of(state, "m").words == {}
-    state[WORDS] = {"dict.de.txt": "1"}
-    assert training_of(state, "m").words == {"dict.de.txt": "1"}
 
 
 def test_data_is_found_from_another_working_directory(

@@ -17,10 +17,6 @@ def read(folder, lines, warm_up=15):
     return history.read(folder, warm_up)
 
 
-def test_a_run_without_history_has_made_no_update(tmp_path):
-    assert read(tmp_path, []) == (0, None, None, [])
-
-
 def test_what_a_killed_training_did_after_its_checkpoint_does_not_count(tmp_path):
     dead = reports(0, (10, 9.0), (20, 9.0), (30, 9.0))
     valid = {"update": 20, "subset": "valid", "stats": {"bleu": 1.0}}

@@ -24,17 +24,6 @@ def text_of(log):
     return log.read_text(encoding="utf-8").split("\n# ")[-1].partition("\n")[2]
 
 
-def test_output_is_logged_and_its_last_line_is_told(log, monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")  # the log is UTF-8 all the same
-    says = "import sys, time; print('one', flush=True); print('M\u00fcnchen', file=sys.stderr)"
-    lines = []
-    for _ in range(2):
-        jobs.Jobs().run([sys.executable, "-c", f"{says}; time.sleep(1)"], log, lines.append)
-    assert lines[-1] == "M\u00fcnchen" and set(lines) <= {"one", "M\u00fcnchen"}
-    written = log.read_text(encoding="utf-8")
-    assert written.count("\none\nM\u00fcnchen\n") == 2 and written.count("\n# ") == 4
-
-
 def test_stop_ends_what_runs(log):
     running, outcome, lines = jobs.Jobs(), [], []
 

@@ -84,15 +84,6 @@ def test_a_dry_run_measures_and_writes_nothing(
     assert not run.exists()
 
 
-def test_a_dry_run_refuses_what_a_training_refuses(toy_data, tmp_path, by_loss):
-    words = [*by_loss, "--", *TINY, "--max-update", 0, "--max-epoch", 3]
-    words += ["--lr-scheduler", "cosine"]
-    todo = plan(toy_data.bin, "--save-dir", tmp_path / "run", "--cpu", *words)
-    for work in (train, rehearse):
-        with pytest.raises(ConfigurationError, match="--lr-period-updates must be set"):
-            work(todo, lambda line: None)
-
-
 @pytest.mark.slow
 def test_two_processes_train_as_one(toy_data, tmp_path, by_loss, capfd):
     folders = [tmp_path / "one", tmp_path / "two processes"]
@@ -215,28 +206,6 @@ def test_a_folder_can_be_moved_with_the_checkpoint_that_it_began_with(toy_data, 
     for other in (tmp_path / "checkpoint_best.pt", there / "checkpoint_best.pt"):
         with pytest.raises(ConfigurationError, match="--finetune-from-model was"):
             Run(there).check_same(begun(there, other))
-
-
-def test_a_finished_decay_is_not_to_be_trained_on(trained):
-    words = ["--lr-scheduler", "polynomial_decay", "--max-update"]
-    trained.commands.clear()
-    shutil.rmtree(str(trained.save_dir))
-    trained(*words, "4")
-    said = trained(*words, "4")
-    assert "finished; its learning-rate schedule has ended; to train longer, choose another" in said
-    shutil.rmtree(str(trained.save_dir))
-    for _ in range(2):
-        said = trained(*words, "4", "--total-num-update", "9")
-    assert said.endswith("finished; train longer with a larger --max-update")
-    for _ in range(2):
-        said = trained(*words, "4", "--total-num-update", "9", "--patience", "3")
-    assert said.endswith("finished; train longer with a larger --max-update or --patience")
-    for _ in range(2):
-        said = trained(*words, "4", "--total-num-update", "9", "--stop-min-lr", "1e-5")
-    assert said.endswith("with a larger --max-update, or a smaller --stop-min-lr")
-    for _ in range(2):
-        said = trained(*words, "0", "--total-num-update", "9", "--stop-min-lr", "1e-5")
-    assert said.endswith("finished; train longer with a smaller --stop-min-lr")
 
 
 def test_a_schedule_that_ends_with_the_training_has_one_length(trained):

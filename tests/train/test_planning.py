@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins import files
 from fairseq_plugins.cli import train as command
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
@@ -196,14 +194,6 @@ def test_bad_options(monkeypatch, toy_data, words, message):
         plan(toy_data.bin, *words)
 
 
-def test_a_dry_run_needs_no_folder_to_write_to(monkeypatch, toy_data):
-    monkeypatch.setattr(files.os, "access", lambda path, mode: mode != os.W_OK)
-    words = ["--save-dir", "new", "--cpu"]
-    with pytest.raises(ConfigurationError, match="--save-dir new: .* not a folder that you can"):
-        plan(toy_data.bin, *words)
-    assert plan(toy_data.bin, *words, "--dry-run").save_dir == Path("new")
-
-
 def test_data_of_another_task_are_refused(tmp_path):
     tasks = ("translation", "translation_sampled", "summarization", "classification", "other")
     for settings, refused in (
@@ -218,28 +208,6 @@ def test_data_of_another_task_are_refused(tmp_path):
                 planning.check_task(tmp_path, task)
 
 
-def test_a_mistake_in_a_settings_file_is_told_as_it_is(toy_data, tmp_path):
-    (tmp_path / "own.yaml").write_text("model: {dropuot: 0.2}")
-    with pytest.raises(ConfigurationError, match="^fairseq-train does not take --dropuot 0.2: did"):
-        plan(toy_data.bin, "--settings", tmp_path / "own.yaml", "--", "--lr", 0.1)
-
-
-@pytest.mark.parametrize("name, text", [("dropout", "off"), ("source_lang", "no")])
-def test_false_is_no_value(toy_data, tmp_path, name, text):
-    """It would only remove the option, for example the code of Norwegian."""
-    group = "model" if name == "dropout" else "task"
-    (tmp_path / "b.yaml").write_text(f"{group}: {{{name}: {text}}}\ncommon: {{bf16: off}}")
-    option = f"--{name.replace('_', '-')} is false in .* takes a value: write 0, 'no' in quotes"
-    with pytest.raises(ConfigurationError, match=option):
-        plan(toy_data.bin, "--settings", tmp_path / "b.yaml")
-
-
-def test_the_optimizer_of_a_recipe_can_be_replaced(toy_data, tmp_path):
-    (tmp_path / "own.yaml").write_text("optimizer: {_name: sgd, adam_betas: null}")
-    command = plan(toy_data.bin, "--settings", tmp_path / "own.yaml").command
-    assert value(command, "--optimizer") == "sgd" and "--adam-betas" not in command
-
-
 def test_folders_are_not_set_in_files(toy_data, tmp_path):
     (tmp_path / "own.yaml").write_text("checkpoint: {save_dir: elsewhere}")
     with pytest.raises(ConfigurationError, match="--save-dir is not allowed in a recipe or --sett"):
@@ -247,13 +215,3 @@ def test_folders_are_not_set_in_files(toy_data, tmp_path):
     (tmp_path / "own.yaml").write_text("distributed_training: {distributed_world_size: 2}")
     with pytest.raises(ConfigurationError, match="--distributed-world-size is not allowed in a re"):
         plan(toy_data.bin, "--settings", tmp_path / "own.yaml")
-
-
-def test_bad_data(tmp_path, toy_data):
-    with pytest.raises(ConfigurationError, match="no such folder; the prepare-"):
-        plan(tmp_path / "data")
-    (tmp_path / "data.part").mkdir()
-    with pytest.raises(ConfigurationError, match="not finished: rerun it"):
-        plan(tmp_path / "data")
-    with pytest.raises(ConfigurationError, match="has no dictionaries"):
-        plan(toy_data.raw)

@@ -10,10 +10,9 @@ import pytest
 
 from fairseq_plugins.compat import distributed
 from fairseq_plugins.compat.progress import reported_to
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.system import cpu
 from fairseq_plugins.train import history
-from fairseq_plugins.train.progress import SKIPPED, Measured, Progress, Rehearsal
+from fairseq_plugins.train.progress import Measured, Progress, Rehearsal
 
 LOSS = {"loss": 3.0, "nll_loss": 2.5}
 
@@ -79,31 +78,6 @@ def test_warnings_of_the_package_are_reported(said, monkeypatch):
     assert told.startswith("--bf16 is slow here") and told.endswith("without --bf16")
 
 
-def test_the_other_processes_only_warn(said):
-    progress = built(Progress(said.append, master=False))
-    progress.loaded("a.pt", 5)
-    progress.trained(6, 9, LOSS)
-    progress.validated(6, "valid", LOSS)
-    assert said == []
-
-
-@pytest.mark.parametrize(
-    "stats, told",
-    [
-        ({"loss": 3.5, "ppl": 8}, "nll 3.5"),
-        ({**LOSS, "bleu": 20.12, "best_bleu": 21.0}, "nll 2.5  bleu 20.12"),
-        ({**LOSS, "rouge1": 31.2, "rouge2": 9, "rougeLsum": 28.4}, "nll 2.5  rouge1 31.2  rougeLs"),
-        ({"loss": 0.9, "nll_loss": 0.02, "accuracy": 51.5}, "loss 0.9  accuracy 51.5"),
-    ],
-)
-def test_losses_and_scores(stats, told, said):
-    progress = built(Progress(said.append))
-    progress.validated(5000, "valid", stats)
-    assert said[1].startswith(f"update 5,000  valid {told}") and "best" not in said[1]
-    progress.trained(5000, 9, stats)
-    assert said[2] == f"update 5,000  train {' '.join(told.split()[:2])}"
-
-
 def test_the_time_left_counts_from_where_this_run_started(monkeypatch, said):
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -123,18 +97,6 @@ def test_the_time_left_counts_from_where_this_run_started(monkeypatch, said):
     progress.loaded("a.pt", 8)  # it is not known how much of the hours was used
     progress.trained(9, 9, LOSS)
     assert said[-1] == "update 9  train nll 2.5"
-
-
-def test_a_dry_run_reports_each_line_once(said):
-    progress = built(Rehearsal(said.append), updates=9)
-    for update in (1, 2, 3):
-        progress.skipped()
-        progress.trained(update, 9, LOSS)
-    assert said == ["parameters: 0", SKIPPED]
-    progress = built(Rehearsal(said.append))
-    with pytest.raises(ConfigurationError, match="none of 43 batches fits into the GPU's memory"):
-        for _ in range(99):
-            progress.skipped()
 
 
 def test_captures_do_not_count_in_an_estimate(monkeypatch, said):

@@ -10,7 +10,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import generate
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.torch_backend import generator
-from tests.lab.benchmarks.running import SIZES, measure, refused
+from tests.lab.benchmarks.running import SIZES, measure
 from tests.tape import Tape
 
 SMALL = ["--batch-size", 4, "--batches", 2, "--rounds", 1, "--warmup", 0, "--beam", 2]
@@ -25,48 +25,6 @@ def test_models_and_checkpoints_side_by_side(toy_data, tiny_checkpoint, tmp_path
     assert compressed["flop_ratio"] < 1
     assert compressed["speed"] == pytest.approx(1 / compressed["time_ratio"])
     assert trained["sentences_a_second"] == pytest.approx(8 / sum(trained["seconds"]))
-
-
-def test_bleu_of_the_whole_subset(toy_data, tmp_path, monkeypatch):
-    """Each contender's translation of a sentence gets to the place of that sentence."""
-    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install matplotlib")
-    found = []
-
-    class Translations:
-        total = toy_data.sizes["test"]
-
-        def __init__(self, data, split, target):
-            assert (data, split) == (toy_data.bin, "test") and target in ("src", "tgt", "en", "de")
-
-        def text(self, lines):
-            found.append(lines)
-            return lines
-
-        def score(self, lines):
-            return {"tokenised BLEU": {"score": float(len(found))}}
-
-    monkeypatch.setattr("fairseq_plugins.evaluate.translation.Translations", Translations)
-    words = ["generate", toy_data.bin, *SMALL, "--options", SIZES, "--bleu"]
-    words += ["--plot", tmp_path / "plot.svg"]
-    words += ["--contender", "transformer", "--contender", "transformer --plain"]
-    rows = measure(tmp_path, *words)["rows"]
-    assert [row["bleu"] for row in rows] == [1.0, 2.0]
-    assert found[0] == found[1] and len(found[0]) == Translations.total
-    assert len(set(found[0])) > 1
-    assert "tokenised BLEU" in (tmp_path / "plot.svg").read_text()
-
-
-def test_operations_are_those_of_all_batches(toy_data, tmp_path, monkeypatch):
-    words = ["generate", toy_data.bin, *SMALL, "--options", SIZES]
-    words += ["--contender", "transformer", "--contender", "transformer_ftc"]
-    both = [row["flops"] for row in measure(tmp_path, *words)["rows"]]
-    load, alone = generate.load_batches, []
-    for number in range(2):
-        monkeypatch.setattr(
-            generate, "load_batches", lambda *given, n=number: load(*given)[n : n + 1]
-        )
-        alone.append([row["flops"] for row in measure(tmp_path, *words)["rows"]])
-    assert both == [sum(pair) for pair in zip(*alone)]
 
 
 @pytest.mark.parametrize("words", [[], ["--plain"], ["--captured"]])
@@ -89,12 +47,6 @@ def test_every_hypothesis_has_the_length_of_the_longest_reference(toy_data, word
         for sentence in search(number):
             assert [len(hypothesis["tokens"]) for hypothesis in sentence] == [longest] * 2
     assert bool(replays) == (words == ["--captured"])
-
-
-def test_a_file_that_is_no_checkpoint(toy_data, tmp_path):
-    (tmp_path / "text.pt").write_text("no checkpoint")
-    message = refused("generate", toy_data.bin, "--contender", tmp_path / "text.pt")
-    assert "text.pt cannot be loaded: " in message
 
 
 @pytest.mark.parametrize("kind", ["export", "ctranslate2"])

@@ -37,17 +37,6 @@ def test_operations_are_counted_without_kernels(monkeypatch):
     assert seen == [False] and os.environ[kernels.VARIABLE] == "1"
 
 
-def test_without_a_checkout_the_files_themselves_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "ROOT", tmp_path)
-    code = tmp_path / "fairseq_plugins" / "a.py"
-    code.parent.mkdir()
-    code.write_text("x = 1\n")
-    before = machine.commit()
-    assert before.startswith("unknown, files ") and machine.commit() == before
-    code.write_text("x = 2\n")
-    assert machine.commit() != before
-
-
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_files_that_differ_from_the_commit_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")  # such as signed commits

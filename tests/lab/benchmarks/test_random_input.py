@@ -5,9 +5,8 @@ import json
 import re
 
 import pytest
-import torch
 
-from fairseq_plugins.lab.benchmarks import FILES, contenders, prepared, workloads
+from fairseq_plugins.lab.benchmarks import FILES, workloads
 from fairseq_plugins.lab.benchmarks import random_input as measured
 from fairseq_plugins.lab.commands import benchmark
 from tests.lab.benchmarks.running import SIZES, measure
@@ -46,18 +45,6 @@ def test_backward_is_counted_with_what_it_computes_again(tmp_path):
     assert copy["parameters"] == 0 and summaries["parameters"] == 4 * 48
 
 
-def test_encoders_side_by_side(tmp_path):
-    words = [*LAYER, "--options", SIZES, "--tokens", 64, "--lengths", "16,32"]
-    for name in ("transformer", "transformer", "transformer_ftc --feature-window 1"):
-        words += ["--contender", name]
-    plot = tmp_path / "plot.svg"
-    rows = measure(tmp_path, *words, "--plot", plot)["rows"]
-    assert [row["flop_ratio"] for row in rows[:2]] == [1.0, 1.0]
-    assert rows[2]["flop_ratio"] < 0.9 and rows[5]["flop_ratio"] < 0.9
-    assert rows[0]["parameters"] == rows[1]["parameters"] > 0
-    assert "transformer_ftc --feature-window 1" in plot.read_text()
-
-
 def test_what_a_feed_forward_network_keeps(tmp_path):
     words = ["memory", "--dim", 48, "--tokens", 8192, "--lengths", 64, "--contender", "ffn"]
     (row,) = measure(tmp_path, *words)["rows"]
@@ -67,33 +54,6 @@ def test_what_a_feed_forward_network_keeps(tmp_path):
     assert row["peak_ratio"] == row["kept_ratio"] == 1.0 and row["peak_bytes"] > 0
     # at its peak there are also the gradients of the output and of the inner layer
     assert row["allocated_bytes"] > row["kept_bytes"] - 8192 * 48 * 4
-
-
-@pytest.mark.slow
-def test_memory_grows_with_length_where_weights_are_kept(tmp_path):
-    """Dropout on the attention weights needs all of them; the additive attention has few."""
-    words = ["memory", "--dim", 32, "--heads", 4, "--dropout", 0.1, "--tokens", 2048]
-    words += ["--contender", "sdpa", "--contender", "fastformer"]
-    plot = tmp_path / "plot.svg"
-    rows = measure(tmp_path, *words, "--lengths", "64,512", "--plot", plot)["rows"]
-    short, _, long, additive = rows
-    assert long["kept_bytes"] > 4 * short["kept_bytes"]
-    assert long["allocated_bytes"] > 3 * short["allocated_bytes"]
-    assert additive["kept_ratio"] < 0.2
-    assert additive["allocated_bytes"] < 0.5 * long["allocated_bytes"]
-    assert additive["peak_bytes"] > 0  # of the process, with what else it touches
-    assert "fastformer" in plot.read_text()
-
-
-@pytest.mark.slow
-def test_what_does_not_fit_is_said(tmp_path):
-    words = ["memory", "--dim", 32, "--heads", 8, "--dropout", 0.1, "--tokens", 4096]
-    words += ["--contender", "sdpa", "--contender", "fastformer"]
-    # a GPU build of torch alone has more than half a GiB; the weights, 0.5 GiB, are held twice
-    words += ["--lengths", 4096, "--memory-limit", 1]
-    softmax, additive = measure(tmp_path, *words)["rows"]
-    assert softmax["problem"] == "does not fit in 1 GiB" and softmax["peak_bytes"] is None
-    assert additive["problem"] == "" and additive["peak_ratio"] is None
 
 
 def test_a_step_that_runs_out_of_memory_is_no_figure(monkeypatch):
@@ -184,54 +144,6 @@ def test_a_rerun_keeps_what_was_measured(tmp_path, points):
     assert asked(32, "8") == ([8], [8])
 
 
-def test_a_papers_figures_stand_beside_those_measured(tmp_path, points, capsys):
-    measure(tmp_path, "table3", "--sentences", 1, "--values", "128,4096")
-    output = capsys.readouterr().out
-    # the fifth contender takes 2.5 s, and the first 0.5 s; of 4,096 the first has none
-    assert "| 128 | Transformer+ | 29.1 | 0.4 | 1.44 | 0.20 | 0.200 - 0.200 |" in output
-    assert "does not fit" in output and "faster in 0 of 7 comparisons" in output
-
-
-def test_figure_2_says_whether_fastformer_is_fastest(tmp_path, points, capsys):
-    plot = tmp_path / "plot.svg"
-    words = ["figure2", "--values", "8,16", "--tokens", 16]
-    assert len(measure(tmp_path, *words, "--plot", plot)["rows"]) == 2 * 2 * 7
-    output, drawn = capsys.readouterr().out, plot.read_text()
-    for title in prepared.PAPERS["figure2"]["encoders"]:
-        assert f"| 16 | forward | {title} |" in output and title in drawn
-    # the invented times grow in the order of the contenders, and Fastformer is the last
-    assert "training: Fastformer is not the fastest (disagrees with the paper) at" in output
-    assert "8 (Transformer takes 0.14 of its time), 16 (Tra" in output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [words for paper in prepared.PAPERS.values() for words in paper["encoders"].values()],
-)
-def test_each_encoder_of_a_paper_can_be_built(words):
-    options = "--encoder-embed-dim 24 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    options += " --encoder-layers 2 --decoder-layers 1 --max-source-positions 64"
-    model = contenders.build_without_data(words, options, 20, "fp32", True).cfg.model
-    kind = words.split("--encoder-token-mixer ")[1].split()[0]
-    assert model.encoder_token_mixer == kind
-    assert (model.encoder_ffn == "mscffn") == ("--encoder-ffn mscffn" in words)
-
-
-def test_steps_of_more_sentences_that_would_take_too_long_are_left_out():
-    """From 128 to 1,024, 32 sentences take at least 8 times as long."""
-    parser = argparse.ArgumentParser()
-    measured.COMMANDS["table3"][0](parser)
-    args = parser.parse_args(["--longest-step", "60"])
-    setting = measured.setting_of(args, torch.device("cpu"), 1024)
-    assert (setting.length, setting.sentences, setting.part) == (1024, 32, "encoder")
-    words = args.contender[0]
-    row = {"contender": words, "what": "training", "value": 128, "first_seconds": 7.4}
-    assert measured.too_slow(args, 1024, "training", words, [row]) == ""
-    row["first_seconds"] = 7.6
-    found = measured.too_slow(args, 1024, "training", words, [row])
-    assert found == "not run: at least 61 s a step from length 1,024 on"
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_defaults_in_the_help_are_those_that_are_used(name):
     """Figure 2 and table 3 change defaults of `growth`."""
@@ -244,16 +156,3 @@ def test_the_defaults_in_the_help_are_those_that_are_used(name):
             assert str(action.default).strip("[]") == said[1], action.option_strings
             shown += 1
     assert shown
-
-
-def test_depth_and_width_reach_the_model():
-    def sized(axis, words, value):
-        return measured.sized(argparse.Namespace(axis=axis, options=""), words, value)
-
-    assert sized("length", "transformer", 7) == "transformer"
-    assert sized("depth", "transformer", 5).split()[1:] == [
-        "--encoder-layers", "5", "--decoder-layers", "5",
-    ]  # fmt: skip
-    assert "5 --decoder-layers 5 --encoder-blocks 3,2" in sized("depth", "transformer_ftc", 5)
-    assert "--encoder-blocks 2,2,1" in sized("depth", "transformer_ftc --encoder-blocks 1,1,1", 5)
-    assert "--encoder-embed-dim 64 --encoder-ffn-embed-dim 256" in sized("width", "transformer", 64)

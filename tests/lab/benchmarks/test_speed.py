@@ -6,8 +6,7 @@ import json
 import pytest
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.benchmarks import goals, machine, prepared, speed
+from fairseq_plugins.lab.benchmarks import machine, prepared, speed
 from fairseq_plugins.lab.benchmarks.prepared import Part
 from fairseq_plugins.lab.commands import benchmark
 from fairseq_plugins.system import cpu
@@ -121,33 +120,6 @@ def test_a_run_that_is_stopped_keeps_what_it_measured(run, fake, tmp_path):
     assert stored_in(tmp_path / "stored") == {ONE: 0.7, TWO: 0.4}
 
 
-def test_each_kind_of_processor_has_its_figures(run, tmp_path, monkeypatch):
-    run(times=[1.0, 0.7, 0.4])
-    monkeypatch.setattr(machine, "cpu_kind", lambda: "Another (R) with avx2")
-    assert run(times=[1.0, 0.9, 0.4])[0]["verdict"] == "recorded"
-    assert (tmp_path / "stored" / "another_r_with_avx2.json").is_file()
-    assert len(list((tmp_path / "stored").iterdir())) == 2
-
-
-def test_what_cannot_be_measured_is_left_out_and_the_rest_compared(run, monkeypatch):
-    monkeypatch.setattr(cpu, "has_bf16", lambda: False)
-    first, second = run(times=[1.0, 0.7, 0.4])
-    assert first["time_ratio"] == 0.7 and second["verdict"] == "not measured"
-
-
-def test_contenders_without_a_folder_keep_the_places_of_the_others(tmp_path, fake):
-    fake.times = [1, 2, 3]
-    missing = {words for words in prepared.EXPORTS if words.startswith("ctranslate2")}
-    rows = speed._measure(
-        "serving_1", argparse.Namespace(out=tmp_path, threads=1, clock="wall"), missing
-    )
-    assert fake.asked["serving_1"] == [f"export:{tmp_path}/full", f"export:{tmp_path}/small"]
-    assert [row.get("seconds") for row in rows] == [[1, 1], [2, 2], None, [3, 3], None]
-    own = [each for each in prepared.HEADLINES if each["in"] == "serving_1"]
-    found = {each.get("against", 0): speed.ratio_of(each, rows) for each in own}
-    assert found[0]["ratio"] == 2 and found[2] is found[4] is None
-
-
 # ---- goals
 
 
@@ -179,30 +151,3 @@ def test_goals_are_judged_and_what_is_there_is_kept(fake, ask, tmp_path, capsys)
         assert list(fake.asked) == ["loss"]
         said = capsys.readouterr().err
         assert "loss.json has another " in said and said.count("measuring again") == 1, other
-
-
-def test_the_table_so_far_is_written_after_each_measurement(fake, ask, tmp_path):
-    fake.stops = ["loss"]
-    with pytest.raises(KeyboardInterrupt):
-        ask()
-    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
-    assert rows[1]["time_ratio"] == 0.7
-    assert rows[5]["verdict"] == "not measured: its turn has not come yet"
-
-
-def test_goals_are_for_a_cpu_and_have_their_number_types(tmp_path, monkeypatch):
-    assert "remove it" in refused("goals", tmp_path, "--out", tmp_path, "--dtype", "bf16")
-    monkeypatch.setattr(goals.harness, "choose_device", lambda args: torch.device("cuda"))
-    with pytest.raises(ConfigurationError, match="add --cpu: lab.gpu_report"):
-        benchmark.main(["goals", str(tmp_path), "--out", str(tmp_path / "out")])
-
-
-def test_a_measurement_is_a_process_of_its_own(tmp_path):
-    part = Part("tiny", "benchmark layer --dim 24 --tokens 16 --lengths 8 --rounds 1", ["ffn"])
-    path = tmp_path / "tiny.json"
-    assert part.measure({}, path, ["--cpu"])
-    found = json.loads(path.read_text())
-    assert found["rows"][0]["time_ratio"] == 1 and found[prepared.DEFINITION] == part.definition
-    assert "| 8 | `ffn` |" in path.with_suffix(".md").read_text()
-    path.unlink()
-    assert not part._replace(contenders=["no-such"]).measure({}, path, ["--cpu"])

@@ -31,18 +31,6 @@ def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
     assert "operations" in (tmp_path / "plot.svg").read_text()
 
 
-def test_the_encoder_alone(toy_data, tmp_path):
-    found = measure(
-        tmp_path, "train-step", toy_data.bin, "--options", SIZES, "--part", "encoder",
-        "--arch", "transformer", "--batches", 1, "--rounds", 1, "--warmup", 0,
-        "--max-tokens", 300,
-    )  # fmt: skip
-    (row,) = found["rows"]
-    norms = 4 * 16
-    layer = 4 * 16 * 17 + 2 * 16 * 32 + 16 + 32 + norms
-    assert row["parameters"] - 6 * layer == 16 * 48  # the dictionary, filled up to eights
-
-
 def test_projection_and_loss_alone(toy_data, tmp_path):
     words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
     words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
@@ -52,16 +40,6 @@ def test_projection_and_loss_alone(toy_data, tmp_path):
     positions, rest = divmod(rows[0]["flops"], 3 * 2 * 16 * 48)
     assert rest == 0 and 200 < positions <= 300
     assert rows[1]["flop_ratio"] == 1.0
-
-
-def test_batches_of_any_length_have_more_padding_for_the_fused_loss_to_skip(toy_data, tmp_path):
-    def share_of_operations(order):
-        words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
-        words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
-        words += ["--arch", "transformer_ftc --criterion label_smoothed_cross_entropy_fused"]
-        return measure(tmp_path, *words, "--order", order)["rows"][1]["flop_ratio"]
-
-    assert share_of_operations("random") < share_of_operations("length") <= 1
 
 
 def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):

@@ -68,15 +68,6 @@ def test_images_are_grey_levels_and_their_class(records, archive, tmp_path, shri
         load_cut(folder)
 
 
-def test_a_folder_of_another_size_is_not_the_same(archive, tmp_path):
-    folder = prepare(tmp_path / "data", archive)
-    before = (folder / "input0/train.bin").stat().st_mtime_ns
-    prepare(folder, archive)
-    assert (folder / "input0/train.bin").stat().st_mtime_ns == before
-    with pytest.raises(ConfigurationError, match="shrink"):
-        prepare(folder, archive, "--shrink", 2)
-
-
 def test_another_archive_is_refused(records, tmp_path):
     path = write_archive(tmp_path / "python.tar.gz", batches=b"a pickle")
     with pytest.raises(ConfigurationError, match="python.tar.gz holds no data_batch_1.bin"):

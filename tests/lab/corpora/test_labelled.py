@@ -63,12 +63,6 @@ def test_a_sample_is_even_and_has_each_document_once():
     assert list(sampled(documents(60), sizes, 1)) != list(sampled(documents(60), sizes, 2))
 
 
-def test_too_few_documents_are_shared_in_proportion():
-    found = list(sampled(documents(12), {"train": 400, "valid": 100, "test": 100}, 1))
-    splits = [document.split for document in found]
-    assert [splits.count(split) for split in ("train", "valid", "test")] == [8, 2, 2]
-
-
 # --- Amazon ---------------------------------------------------------------------------------------
 
 
@@ -189,14 +183,3 @@ def test_pairs_are_bytes_with_an_end_between(tmp_path):
     assert row[1] == row[6] == "30"  # all are truncated
     with pytest.raises(ConfigurationError, match="was made from pairs of texts"):
         load_cut(folder)
-
-
-def test_made_up_pairs_are_of_one_field_or_two(tmp_path):
-    words = ["--train", 200, "--held-out", 2, "--words", 30]
-    make_retrieval.main([str(tmp_path), *map(str, words)])
-    path = tmp_path / "new_aan_pairs.train.tsv"
-    for line in path.read_text().splitlines():
-        label, _, _, *texts = line.split("\t")
-        one, other = ({w[i : i + 2] for w in t.split() for i in (0, 2)} for t in texts)
-        share = len(one & other) / len(one)
-        assert share == 1 if label == "1.0" else share < 1

@@ -122,21 +122,3 @@ def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
             assert (text.split(), label) == ([str(level) for level in levels], columns[3])
             found += 1
     assert found == 41
-
-
-def test_the_same_arguments_draw_the_same_pictures(tmp_path):
-    for name, seed in (("one", 3), ("same", 3), ("other", 4)):
-        pathfinder.write(tmp_path / name, 3, 4, seed)
-    one, same, other = (
-        (tmp_path / name / "imgs/0/sample_2.png").read_bytes() for name in ("one", "same", "other")
-    )
-    assert one == same != other
-
-
-def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch):
-    with pytest.raises(ConfigurationError, match="has no metadata/"):
-        prepare(tmp_path / "data", tmp_path)
-    monkeypatch.setattr(pathfinder, "PICTURES", 1)
-    monkeypatch.setattr(pathfinder, "PATHS", 2)
-    with pytest.raises(ConfigurationError, match="--dashes 900: such long paths do not fit"):
-        pathfinder.write(tmp_path / "long", 1, 900, 1)

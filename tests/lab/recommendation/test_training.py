@@ -7,12 +7,10 @@ import pytest
 from fairseq import checkpoint_utils
 
 from fairseq_plugins import lab
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.evaluate import TEST_SETS, evaluate
+from fairseq_plugins.evaluate.evaluate import evaluate
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
-from fairseq_plugins.lab.recommendation.test_set import TASK, Recommendations
 from fairseq_plugins.options.arguments import read
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
@@ -78,17 +76,6 @@ def test_validation_and_test_agree(data, trained):
     scores = evaluate(EvaluationRequest(data, folder, split="valid", cpu=True), print).scores
     assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
     assert f"auc {best:g} " in log
-
-
-def test_other_commands_say_what_tests_it(data, trained, monkeypatch):
-    monkeypatch.delitem(TEST_SETS, TASK)  # as where the laboratory is not registered
-    with pytest.raises(ConfigurationError, match="news_recommendation on .*; reproduce tests"):
-        evaluate(EvaluationRequest(data, trained[0], cpu=True), print)
-
-
-def test_a_split_that_is_missing_is_named(data):
-    with pytest.raises(ConfigurationError, match="--split other"):
-        Recommendations(data, "other")
 
 
 def test_the_table_is_one_command_for_seven_mixers(data, tmp_path):

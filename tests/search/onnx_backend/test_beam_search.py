@@ -136,20 +136,6 @@ def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
     assert len(found) == 3 and found[-1] is ended
 
 
-def test_the_end_may_follow_where_no_token_may_repeat(exported, sources, monkeypatch):
-    """The search begins after an end symbol, which is no token of the hypothesis."""
-    original, forbidden = _Batch._repeated, set()
-
-    def repeated(self):
-        found = original(self)
-        forbidden.update(token for _, _, token in found)
-        return found
-
-    monkeypatch.setattr(_Batch, "_repeated", repeated)
-    search(exported, [Source(sources[0], LIMIT)], Options(no_repeat_ngram=1))
-    assert forbidden and exported.eos not in forbidden
-
-
 @pytest.mark.parametrize("size", [0, 1])
 def test_prefixes_of_different_lengths(pair, task, sources, size):
     prefixes = [[7, 9], [5], [], [11, 4, 8], [6, 6, 6], []]
@@ -170,21 +156,6 @@ def test_company_changes_nothing(exported, sources):
         scores = [h.score for h in hypotheses]
         assert [h.score for h in alone] == pytest.approx(scores, abs=1e-5)
         assert max(len(h.tokens) for h in hypotheses) <= source.max_len + 1
-
-
-@pytest.mark.parametrize("options, width", [({}, 1), ({"beam": 31}, 31), ({"sampling": True}, 5)])
-def test_the_first_step_of_a_batch_computes_one_hypothesis(
-    exported, sources, monkeypatch, options, width
-):
-    """Unless draws differ, or there are too few words."""
-    monkeypatch.setattr(exported, "most_candidates", 64)
-    bind, widths = _Batch._bind, []
-    monkeypatch.setattr(_Batch, "_bind", lambda batch: widths.append(batch.width) or bind(batch))
-    search(exported, [Source(tokens, 3) for tokens in sources], Options(**options))
-    assert (widths[0], widths[-1]) == (width, options.get("beam", 5))
-    widths.clear()
-    search(exported, [Source(sources[0], 3)], Options(**options))
-    assert set(widths) == {options.get("beam", 5)}
 
 
 def test_caches_grow(pair, task, sources):
@@ -288,20 +259,3 @@ def test_threads_share_a_model(exported, sources):
 def test_options_that_cannot_work(options, told):
     with pytest.raises(ConfigurationError, match=told):
         Options.of(options)
-
-
-@pytest.mark.parametrize("min_len, no_repeat_ngram", [(0, 0), (1, 0), (3, 0), (3, 2)])
-def test_the_end_is_allowed_from_the_minimum_length_on(
-    exported, monkeypatch, min_len, no_repeat_ngram
-):
-    best, forbidden = _Batch._best, []
-
-    def observed(batch):
-        forbidden.append(exported.eos in batch.never)
-        return best(batch)
-
-    monkeypatch.setattr(_Batch, "_best", observed)
-    options = Options(min_len=min_len, no_repeat_ngram=no_repeat_ngram)
-    search(exported, [Source([5, 6, 2], 8)], options)
-    assert len(forbidden) > min_len
-    assert forbidden == [step < min_len for step in range(len(forbidden))]

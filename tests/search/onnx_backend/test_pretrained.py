@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import sys
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -63,13 +62,6 @@ def test_arguments_of_another_type_are_told(make, box):
             make("tiny-de-en", **{option: "2"})
 
 
-def test_the_length_of_summaries_is_a_number(exported):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it translates
-        with pytest.raises(ConfigurationError, match="^--max-len '9': must be a whole number$"):
-            fairseq_plugins.Summarizer(exported.folder, max_length="9")
-
-
 def test_each_model_has_a_card_and_is_small():
     for name in pretrained.names():
         files = [*(pretrained.FOLDER / name).iterdir()]
@@ -77,14 +69,6 @@ def test_each_model_has_a_card_and_is_small():
         assert {path.name for path in files} == {"CARD.md", "config.json", *listed}
         assert sum(path.stat().st_size for path in files) <= LARGEST
         assert Translator(name).translate([""]) == [""]
-
-
-def test_a_translator_shows_progress_on_demand(exported, capsys, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.system.progress.SECONDS_BETWEEN_LINES", 0.0)
-    Translator(exported.folder).translate(["a b"] * 3)
-    assert capsys.readouterr().err == ""
-    Translator(exported.folder, progress=True).translate(["a b"] * 3)
-    assert "3 of 3" in capsys.readouterr().err
 
 
 def test_without_torch_one_line_says_what_is_missing(tmp_path, monkeypatch):

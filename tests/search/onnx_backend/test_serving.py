@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -19,13 +18,10 @@ import pytest
 from fairseq_plugins import cli
 from fairseq_plugins.api import Scored, Summarizer, Translator
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.export import folder as export_folder
 from fairseq_plugins.search.onnx_backend import exported_model as engine
-from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, Export
 from fairseq_plugins.search.torch_backend import trained_model as torch_engine
 from fairseq_plugins.system import workers
-from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
 from tests.search.onnx_backend.conftest import sign
 
 WITHOUT_TORCH = """
@@ -99,22 +95,6 @@ def test_what_an_export_cannot_do(exported, make, given, told):
     models = given.get("models", "{0}").format(exported.folder).split()
     with pytest.raises(ConfigurationError, match=told):
         make(**{**given, "models": models})
-
-
-@pytest.mark.parametrize(
-    "model, words, told",
-    [
-        (".", "--threads 2", "--threads is for exported models"),
-        (None, "--processes 2", "^--processes 2 is for files: give --input"),
-    ],
-)
-def test_what_the_command_cannot_do(exported, tmp_path, monkeypatch, model, words, told):
-    monkeypatch.chdir(tmp_path)
-    if model is None:  # an export, and a terminal
-        terminal = SimpleNamespace(buffer=SimpleNamespace(isatty=lambda: True))
-        monkeypatch.setattr(sys, "stdin", terminal)
-    with pytest.raises(ConfigurationError, match=told):
-        cli.main(["translate", "--model", model or str(exported.folder), *words.split()])
 
 
 def test_threads_share_a_translator(exported):
@@ -250,68 +230,6 @@ def test_the_draws_of_a_line_depend_on_its_number(exported):
     drawn = Summarizer(exported.folder, **{**options, "nbest": 1})
     whole = drawn.summarize(["a b", "b a c"])
     assert drawn.summarize(["b a c"], first=1) == whole[1:]
-
-
-def test_sampling_among_more_words_than_there_are(exported):
-    options = {"sampling": True, "seed": 3}
-    found = Translator(exported.folder, sampling_topk=10**6, **options).translate(["a b"])
-    assert found == Translator(exported.folder, **options).translate(["a b"])
-
-
-def test_a_batch_has_at_most_32_lines(exported, monkeypatch):
-    sizes = []
-
-    def search(export, batch, options, copied, aligned):
-        sizes.append(len(batch))
-        return [[Hypothesis([4], 0.0, [0.0])] for _ in batch]
-
-    monkeypatch.setattr(engine, "search", search)
-    assert len(Translator(exported.folder).translate(["a b"] * 70)) == 70
-    assert sizes == [32, 32, 6]
-
-
-def test_a_search_that_finds_nothing_is_refused(exported, monkeypatch):
-    summarizer = Summarizer(exported.folder, min_length=3)
-    monkeypatch.setattr(engine, "search", lambda *arguments: [[] for _ in arguments[1]])
-    message = r"allow no output for a text: give a smaller --min-len \(it is 3\)"
-    with pytest.raises(ConfigurationError, match=message):
-        summarizer.summarize(["a b"])
-
-
-def test_a_model_that_summarizes_does_not_translate(pair, task, tmp_path):
-    model, exported = pair
-    folder = tmp_path / "export"
-    shutil.copytree(exported.folder, folder)
-    cfg = SummarizationConfig(source_lang=task.cfg.source_lang, target_lang=task.cfg.target_lang)
-    summarization = SummarizationTask(cfg, task.source_dictionary, task.target_dictionary)
-    export_folder.write_config(model, summarization, folder, {}, "not stated")
-    with pytest.raises(ConfigurationError, match="it is for the command summarize"):
-        Translator(folder)
-    assert Summarizer(folder).summarize([""])[0].summary == []
-
-
-def test_summaries_keep_their_lengths(exported):
-    summarizer = Summarizer(exported.folder, min_length=4, max_length=6)
-    summaries = summarizer.summarize(["a b c d e", "", "f"])
-    assert summaries[1].summary == [] and summaries[0].pieces == summaries[0].read > 0
-    outputs = summarizer.candidates(["a", "b c"], 1)
-    assert all(4 <= len(output.pieces.split()) <= 6 for _, _, (output,) in outputs)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"beam": 4}, {"min_len": 1}, {"cpu": True}, {"data": "data"}, {"threads": 2}],
-    ids=str,
-)
-def test_options_beside_a_loaded_engine_are_refused(exported, given):
-    engine = Translator(exported.folder, beam=4).engine
-    with pytest.raises(ConfigurationError, match=f"^{next(iter(given))} has no effect on a loaded"):
-        Translator(engine, **given)
-    for limits in ({"min_length": 2}, {"no_repeat_ngram": 2}):
-        with pytest.raises(ConfigurationError, match="has no effect on a loaded"):
-            Summarizer(engine, **limits)
-    assert Summarizer(engine).engine is engine
-    assert len(Translator(engine, nbest=3).hypotheses(["a b"])[0]) == 3
 
 
 def test_dictionary_is_fairseqs(exported, task):
