@@ -83,10 +83,9 @@ def translation(folder, run_train, subword, size):
 
 
 def summarization(folder, run_train):
-    """The same of a summarizer that copies."""
+    """`data` and `run` of a summarizer that copies."""
     folder.mkdir()
     with within(folder):
         write_pairs(Path("raw"), ("source", "target"), weather, SIZES)
         call("prepare-summarization", *PREPARE, 28)
         run_train("data", *SUMMARIZES, *TRAINING)
-        call("export", "run", "--out", "export")

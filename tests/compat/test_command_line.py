@@ -63,7 +63,9 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
 @pytest.mark.parametrize(
     "right, wrong, told",
     [
-        ("time_window: 1", "time_window: -1", "--time-window -1"),
+        pytest.param(
+            "time_window: 1", "time_window: -1", "--time-window -1", marks=pytest.mark.slow
+        ),
         ("lr_scheduler: {_name: fixed}\n", "", "--lr-scheduler is missing: give one, such as inv"),
     ],
 )

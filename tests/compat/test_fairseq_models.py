@@ -145,7 +145,17 @@ def train(data):
     return run
 
 
-@pytest.mark.parametrize("case", CASES)
+# one of each kind of data and program; the others are slow
+USUAL = re.compile(
+    r"interactive --arch transformer |arch (fconv|lstm|transformer_align|multilingual_transformer) "
+    r"|eval_lm +--arch transformer_lm|task (masked_lm|denoising|dummy_mt|sentence_prediction) "
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if USUAL.search(case) else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+)
 def test_it_trains_and_writes(case, data, train):
     kind, program, words = case.split(maxsplit=2)
     words = " ".join(SHORT.get(word, word) for word in words.split())

@@ -181,7 +181,13 @@ def test_a_folder_that_was_made_meanwhile_stays(tmp_path):
         check_new_folder(tmp_path / "loop")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_a_stop_is_no_exception_where_c_calls_python(number, tmp_path):
     code = """
 import os, signal, sys

@@ -40,7 +40,9 @@ def test_greedy_search_equals_torch(tmp_path, build, task, arch, words):
         assert found.hypotheses[0] == [word for word in expected if word != "</s>"]
 
 
-@pytest.mark.parametrize("words", ["--encoder-layers 1", "--share-all-embeddings"])
+@pytest.mark.parametrize(
+    "words", [pytest.param("--encoder-layers 1", marks=pytest.mark.slow), "--share-all-embeddings"]
+)
 def test_scores_equal_torch(tmp_path, build_joined, joined_task, words):
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
     model = build_joined(*words.split(), arch="transformer").float().eval()

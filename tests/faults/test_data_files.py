@@ -142,7 +142,13 @@ OTHER_MODELS = r"""
 """
 
 
-@pytest.mark.parametrize("line", OTHER_MODELS.strip().splitlines())
+@pytest.mark.parametrize(
+    "line",
+    [
+        line if "--encoder-ffn" in line else pytest.param(line, marks=pytest.mark.slow)
+        for line in OTHER_MODELS.strip().splitlines()
+    ],
+)
 def test_a_model_of_another_architecture(model, words, run_train, line):
     given, _, told = line.partition(" -> ")
     message = refused(run_train, *words, *given.split(), model)

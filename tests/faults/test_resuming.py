@@ -87,6 +87,7 @@ def test_killed_in_each_epoch(name, corpus, train_args, tmp_path):
     assert seen(records[0]) == seen(records[1])
 
 
+@pytest.mark.slow
 def test_stopped_by_max_update_in_each_epoch(corpus, train_args, tmp_path):
     words = [corpus.bin, *train_args, *BASE]
     assert train(words, tmp_path / "whole").status == [0]

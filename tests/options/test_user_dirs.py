@@ -1,5 +1,6 @@
 """The commands import a token mixer of another package only from a folder that the user names."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,35 +61,59 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(folder, *words):
-    words = [sys.executable, "-W", "ignore", "-m", "fairseq_plugins", *words]
+FORKS = """
+import os, shlex, sys
+import fairseq_plugins
+from fairseq_plugins import cli
+from fairseq_plugins.errors import ConfigurationError
+fairseq_plugins.register()
+for line in sys.argv[1:]:
+    if os.fork() == 0:  # a part that another command imported is not known here
+        os.dup2(os.open("input", os.O_RDONLY), 0)
+        try:
+            os._exit(cli.main(shlex.split(line)))
+        except ConfigurationError as error:
+            print("rejected:", error, flush=True)
+        finally:
+            os._exit(1)
+    print("status", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def run(folder, *lines):
+    """The exit status of each command line, in processes that have imported fairseq, and errors."""
     environment = {"PATH": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        words,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        input="Der Hund\n",
-    )
+    (folder / "input").write_text("Der Hund\n")
+    words = [sys.executable, "-W", "ignore", "-c", FORKS, *lines]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    found = re.findall(r"^status (\d+)", done.stdout, re.M)
+    rejected = re.findall(r"^rejected: (.*)", done.stdout, re.M)
+    assert len(found) == len(lines), done.stderr
+    return list(map(int, found)), rejected, done.stderr
 
 
-def test_a_part_of_a_user_dir_trains_and_is_used(folder):
-    train = "train recipe.yaml data --save-dir run --cpu".split()
-    evaluate = "evaluate data run --checkpoint checkpoint_last.pt --cpu".split()
-    translate = "translate --model run/checkpoint_last.pt --cpu".split()
-    done = run(folder, *train, "--processes", "2")
+@pytest.mark.parametrize("count", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_part_of_a_user_dir_trains_and_is_used(folder, count):
+    train = "train recipe.yaml data --save-dir run --cpu --processes 2"
+    words = [sys.executable, "-W", "ignore", "-m", "fairseq_plugins", *train.split()]
+    environment = {"PATH": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    distill = "distill data run/checkpoint_last.pt --out new --cpu --processes 1".split()
-    export = "export run/checkpoint_last.pt --out exported".split()
-    for words in (evaluate, translate):
-        done = run(folder, *words)
-        assert done.returncode == 1
-        assert "--encoder-token-mixer cumsquare, which is unknown here: give" in done.stderr
-        assert done.stderr.count("\n") == 1 and "--user-dir" in done.stderr
-    for words in (evaluate, translate, distill, export):
-        done = run(folder, *words, "--user-dir", "mine")
-        assert done.returncode == 0, done.stderr
+    commands = (
+        "evaluate data run --checkpoint checkpoint_last.pt --cpu",
+        "translate --model run/checkpoint_last.pt --cpu",
+        "distill data run/checkpoint_last.pt --out new --cpu --processes 1",
+        "export run/checkpoint_last.pt --out exported",
+    )
+    status, rejected, _ = run(folder, *commands[:2])
+    assert status == [1, 1] and len(rejected) == 2
+    for message in rejected:
+        assert "--encoder-token-mixer cumsquare, which is unknown here: give" in message
+        assert "--user-dir" in message
+    status, rejected, errors = run(
+        folder, *(f"{each} --user-dir mine" for each in commands[:count])
+    )
+    assert status == [0] * count, (rejected, errors)
     state = torch.load(folder / "run/checkpoint_last.pt", weights_only=False)
     assert state["cfg"]["model"].encoder_token_mixer == "cumsquare"
 

@@ -129,26 +129,26 @@ def model(corpus, run_train, train_args):
     return corpus / "model"
 
 
-def test_translations_have_each_span_once(model, corpus, tmp_path, capsys):
+@pytest.mark.parametrize("exported", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_translations_have_each_span_once(exported, model, corpus, tmp_path, capsys):
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
     lines = ["Sieh <b>5 B\u00e4r</b> an.", "", "Ohne.", "Nimm 3 kg und {name}!"]
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines), "utf-8")
-    assert export.main([str(model), "--out", str(tmp_path / "export")]) == 0
-    for place in (model, tmp_path / "export"):
-        found = Translator(place, cpu=True).hypotheses(lines)
-        assert Translator(place, cpu=True).translate(lines) == [each[0].text for each in found]
-        for line, (best, *_) in zip(lines, found):
-            assert all(best.text.count(match[0]) == 1 for match in SPAN.finditer(line))
-        capsys.readouterr()
-        argv = ["--model", place, "--input", tmp_path / "in", "--json", "--check-spans", "--cpu"]
-        assert translate_command.main(list(map(str, argv))) == 0
-        out, err = capsys.readouterr()
-        told = [json.loads(line)["translations"][0]["repaired"] for line in out.splitlines()]
-        assert told == [list(best.repaired) for (best, *_) in found]
-        numbers = [str(number) for number, spans in enumerate(told, 1) if spans]
-        assert (
-            f"and were repaired: number {', '.join(numbers)}\n" in err and "lack a tag" not in err
-        )
+    place = tmp_path / "export" if exported else model
+    if exported:
+        assert export.main([str(model), "--out", str(place)]) == 0
+    found = Translator(place, cpu=True).hypotheses(lines)
+    assert Translator(place, cpu=True).translate(lines) == [each[0].text for each in found]
+    for line, (best, *_) in zip(lines, found):
+        assert all(best.text.count(match[0]) == 1 for match in SPAN.finditer(line))
+    capsys.readouterr()
+    argv = ["--model", place, "--input", tmp_path / "in", "--json", "--check-spans", "--cpu"]
+    assert translate_command.main(list(map(str, argv))) == 0
+    out, err = capsys.readouterr()
+    told = [json.loads(line)["translations"][0]["repaired"] for line in out.splitlines()]
+    assert told == [list(best.repaired) for (best, *_) in found]
+    numbers = [str(number) for number, spans in enumerate(told, 1) if spans]
+    assert f"and were repaired: number {', '.join(numbers)}\n" in err and "lack a tag" not in err
 
 
 def test_a_model_without_protected_text_is_only_checked(corpus, tmp_path, capsys):

@@ -60,6 +60,7 @@ def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
     assert checkpoint.exists()
 
 
+@pytest.mark.slow
 def test_exports_are_made_and_searched_with_a_beam_of_their_own(toy_data, tmp_path, monkeypatch):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "older").touch()  # which is replaced

@@ -45,6 +45,7 @@ def test_backward_is_counted_with_what_it_computes_again(tmp_path):
     assert copy["parameters"] == 0 and summaries["parameters"] == 4 * 48
 
 
+@pytest.mark.slow
 def test_what_a_feed_forward_network_keeps(tmp_path):
     words = ["memory", "--dim", 48, "--tokens", 8192, "--lengths", 64, "--contender", "ffn"]
     (row,) = measure(tmp_path, *words)["rows"]

@@ -64,6 +64,7 @@ def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):
     assert found[1]["captures"] == 1
 
 
+@pytest.mark.slow
 def test_what_fails_takes_no_other_figure_with_it(toy_data, tmp_path, monkeypatch):
     step_of = train_step.step_of
 

@@ -78,6 +78,7 @@ def test_validation_and_test_agree(data, trained):
     assert f"auc {best:g} " in log
 
 
+@pytest.mark.slow
 def test_the_table_is_one_command_for_seven_mixers(data, tmp_path):
     """Planned and checked for all; the training, which is that above, is not repeated."""
     lab.register()

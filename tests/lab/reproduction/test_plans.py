@@ -36,24 +36,26 @@ def test_mistakes_are_told_before_any_row_trains(data, settings, tmp_path, words
 
 
 def test_data_that_cannot_be_used(data, toy_data, tmp_path):
+    one = ["--rows", "transformer", "--seeds", 1]
     for folder, message in (
         (tmp_path / "no", "no such folder"),
         (toy_data.bin, "preparation.json cannot be used"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            make(folder, tmp_path / "out")
+            make(folder, tmp_path / "out", *one)
     with pytest.raises(ConfigurationError, match="DATA is missing"):
         reproduce.main(["ftc", "--out", str(tmp_path / "out")])
     copied = Path(shutil.copytree(str(data), str(tmp_path / "copied")))
     (copied / "text" / "raw" / "test.en").unlink()  # only scoring needs it
     with pytest.raises(ConfigurationError, match="raw/test.en is missing; .* holds test"):
-        make(copied, tmp_path / "out", "--rows", "transformer", "--seeds", 1)
+        make(copied, tmp_path / "out", *one)
     for path in copied.glob("test.*.idx"):
         path.unlink()
     with pytest.raises(ConfigurationError, match="has no test: prepare train"):
-        make(copied, tmp_path / "out")
+        make(copied, tmp_path / "out", *one)
 
 
+@pytest.mark.slow
 def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
     made = make(data, tmp_path, "--settings", settings)
     sizes = {name: model["parameters"] for name, model in made.models.items()}
