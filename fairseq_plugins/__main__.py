@@ -1,4 +1,4 @@
-"""`python -m fairseq_plugins COMMAND`; without a command it prints the folder for `--user-dir`."""
+"""`fairseq-plugins COMMAND`; without a command it prints the folder for `--user-dir`."""
 
 import io
 import sys

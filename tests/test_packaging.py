@@ -126,7 +126,7 @@ def test_a_launcher_names_a_command_that_exists(launcher):
     """Without the package, the error names the script that sets it up."""
     text = launcher.read_text(encoding="utf-8")
     command = re.search(r'main\(\["([a-z0-9-]+)"', text).group(1)
-    assert f"`python -m fairseq_plugins {command}" in text
+    assert f"`fairseq-plugins {command}" in text
     assert command in commands()
     alone = run(sys.executable, "-S", "-E", launcher, cwd="/")
     assert alone.returncode == 1 and alone.stdout == ""

@@ -1,4 +1,4 @@
-"""The commands of `python -m fairseq_plugins COMMAND`, one file each, here or in `lab/commands`.
+"""The commands of `fairseq-plugins COMMAND`, one file each, here or in `lab/commands`.
 
 A command's file has a docstring, whose first line the list of commands shows, and a function
 `main(argv) -> int`: arguments in, a call into the package, a message out, the exit status. A file
@@ -29,7 +29,7 @@ FOLDERS = PACKAGE / "cli", PACKAGE / "lab" / "commands"
 TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
 # what exported models need, by the names of imports
 RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}
-USAGE = """usage: python -m fairseq_plugins [COMMAND] [arguments]
+USAGE = """usage: fairseq-plugins [COMMAND] [arguments]
 
 Without a command: print the folder for fairseq's --user-dir. --version prints the version.
 COMMAND -h shows its options.

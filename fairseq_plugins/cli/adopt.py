@@ -1,7 +1,7 @@
 """Describe a folder of fairseq-preprocess, so that the other commands take it.
 
-    python -m fairseq_plugins adopt data-bin/wmt --bpe-codes bpe.codes --tokenizer moses --text raw
-    python -m fairseq_plugins adopt data-bin/own --sentencepiece spm.model --text raw
+    fairseq-plugins adopt data-bin/wmt --bpe-codes bpe.codes --tokenizer moses --text raw
+    fairseq-plugins adopt data-bin/own --sentencepiece spm.model --text raw
 
 fairseq's folders do not tell how text became tokens. This command writes preparation.json, copies
 the subword model, and with --text the raw text of the splits, into DATA-BIN. After it, `evaluate`,

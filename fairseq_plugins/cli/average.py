@@ -1,8 +1,8 @@
 """Average checkpoints of a training.
 
-    python -m fairseq_plugins average --inputs a.pt b.pt c.pt --output average.pt
-    python -m fairseq_plugins average --inputs SAVE_DIR --last 5 --output average.pt
-    python -m fairseq_plugins average --inputs SAVE_DIR --best 5 --output average.pt
+    fairseq-plugins average --inputs a.pt b.pt c.pt --output average.pt
+    fairseq-plugins average --inputs SAVE_DIR --last 5 --output average.pt
+    fairseq-plugins average --inputs SAVE_DIR --best 5 --output average.pt
 
 `--last` takes the newest checkpoints of whole epochs. With `--by update`, or if training kept no
 others, it takes those that `--save-interval-updates` wrote. `--best` takes those that

@@ -1,6 +1,6 @@
 """Classify raw text: one text per line in, a label and its probability out.
 
-    python -m fairseq_plugins classify --model runs/imdb < texts.txt > labels.tsv
+    fairseq-plugins classify --model runs/imdb < texts.txt > labels.tsv
 
 Each output line is a label, a tab, and the probability of the label. Text is tokenised as in the
 prepared folder that the model was trained on. Lines keep their order. The end of a text longer than

@@ -1,10 +1,10 @@
 """Prepare data that a teacher wrote: small models learn from large ones.
 
-    python -m fairseq_plugins distill DATA RUN --last 10 --out NEW
-    python -m fairseq_plugins distill DATA RUN_A RUN_B RUN_C --last 10 --keep nearest --out NEW
-    python -m fairseq_plugins distill DATA EXPORT --extra more.de --out NEW
-    python -m fairseq_plugins distill DATA RUN --back-translate more.en --reverse EN_DE --out NEW
-    python -m fairseq_plugins train transformer_ftc_deep NEW
+    fairseq-plugins distill DATA RUN --last 10 --out NEW
+    fairseq-plugins distill DATA RUN_A RUN_B RUN_C --last 10 --keep nearest --out NEW
+    fairseq-plugins distill DATA EXPORT --extra more.de --out NEW
+    fairseq-plugins distill DATA RUN --back-translate more.en --reverse EN_DE --out NEW
+    fairseq-plugins train transformer_ftc_deep NEW
 
 The teacher translates or summarizes the training text of DATA, a prepared folder. NEW is a prepared
 folder with its output and the same subwords and dictionaries; the validation and test sets stay

@@ -1,9 +1,9 @@
 """Score a trained model: BLEU, chrF, ROUGE, accuracy; compare two models.
 
-    python -m fairseq_plugins evaluate DATA RUN --last 10
-    python -m fairseq_plugins evaluate DATA RUN --last 10 --compare RUN_B
-    python -m fairseq_plugins evaluate DATA RUN --last 10 --ensemble RUN_B RUN_C
-    python -m fairseq_plugins evaluate DATA RUN --settings generate_cnn_dm
+    fairseq-plugins evaluate DATA RUN --last 10
+    fairseq-plugins evaluate DATA RUN --last 10 --compare RUN_B
+    fairseq-plugins evaluate DATA RUN --last 10 --ensemble RUN_B RUN_C
+    fairseq-plugins evaluate DATA RUN --settings generate_cnn_dm
 
 DATA is the prepared folder, RUN the --save-dir of a training, or an export. Each score is printed
 with its signature. Translation:

@@ -1,6 +1,6 @@
 """Export a trained model to a folder that runs without torch and fairseq.
 
-    python -m fairseq_plugins export runs/transformer_ftc --out exported --int8
+    fairseq-plugins export runs/transformer_ftc --out exported --int8
 
 The folder holds the encoder and the decoder's step as ONNX graphs, the dictionaries, the subword
 model and config.json. `translate`, `summarize`, `classify` and `evaluate` take it. First, the

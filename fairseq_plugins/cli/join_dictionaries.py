@@ -1,7 +1,7 @@
 """Join the two dictionaries of a prepared pair, for recipes that share one.
 
-    python -m fairseq_plugins join-dictionaries data/pair data/pair-joined
-    python -m fairseq_plugins train transformer_ftc data/pair-joined --settings reduced_cpu
+    fairseq-plugins join-dictionaries data/pair data/pair-joined
+    fairseq-plugins train transformer_ftc data/pair-joined --settings reduced_cpu
 
 `--share-all-embeddings`, `--copy-attention` and the small settings need one dictionary for both
 languages. The new folder has the same text and subwords under other numbers, so a model that was

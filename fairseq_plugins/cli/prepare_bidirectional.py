@@ -2,11 +2,11 @@
 
 Train on both directions first and then on the pair: the model sees twice the data.
 
-    python -m fairseq_plugins prepare-translation data/pair ...
-    python -m fairseq_plugins prepare-bidirectional data/pair data/both
-    python -m fairseq_plugins train transformer_ftc data/both --save-dir runs/both \\
+    fairseq-plugins prepare-translation data/pair ...
+    fairseq-plugins prepare-bidirectional data/pair data/both
+    fairseq-plugins train transformer_ftc data/both --save-dir runs/both \\
         -- --share-all-embeddings
-    python -m fairseq_plugins train transformer_ftc data/pair --save-dir runs/pair \\
+    fairseq-plugins train transformer_ftc data/pair --save-dir runs/pair \\
         -- --share-all-embeddings --finetune-from-model runs/both/checkpoint_best.pt
 
 The second training starts from the parameters only, with a new optimizer and learning rate. Rerun

@@ -1,8 +1,8 @@
 """Prepare labelled texts, from lines or IMDB.
 
-    python -m fairseq_plugins prepare-classification DIR --train train.tsv --valid valid.tsv
-    python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz
-    python -m fairseq_plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz --bytes \\
+    fairseq-plugins prepare-classification DIR --train train.tsv --valid valid.tsv
+    fairseq-plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz
+    fairseq-plugins prepare-classification DIR --imdb aclImdb_v1.tar.gz --bytes \\
         --max-positions 4000
 
 Each line of a file is a label of one word, a tab, and a text. A file may also be a table with a

@@ -1,8 +1,8 @@
 """Prepare CNN/DailyMail from its original archives.
 
-    python -m fairseq_plugins prepare-cnn-dm DIR
-    python -m fairseq_plugins prepare-cnn-dm DIR --stories cnn_stories.tgz dailymail_stories.tgz
-    python -m fairseq_plugins prepare-cnn-dm DIR --stories sample.tgz \\
+    fairseq-plugins prepare-cnn-dm DIR
+    fairseq-plugins prepare-cnn-dm DIR --stories cnn_stories.tgz dailymail_stories.tgz
+    fairseq-plugins prepare-cnn-dm DIR --stories sample.tgz \\
         --split-ids train.txt val.txt test.txt
 
 Without --stories, both archives (534 MB) are downloaded; without --split-ids, the published lists

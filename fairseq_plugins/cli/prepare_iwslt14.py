@@ -1,6 +1,6 @@
 """Prepare IWSLT'14 German-English from its original archive.
 
-    python -m fairseq_plugins prepare-iwslt14 DIR
+    fairseq-plugins prepare-iwslt14 DIR
 
 Tokenisation, cleaning and splits are those of fairseq's prepare-iwslt14.sh, for results comparable
 with the papers.

@@ -1,7 +1,7 @@
 """Prepare documents with summaries, from text or JSON lines.
 
-    python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
-    python -m fairseq_plugins prepare-summarization DIR \\
+    fairseq-plugins prepare-summarization DIR --train text/train --valid text/valid
+    fairseq-plugins prepare-summarization DIR \\
         --train train.txt --valid val.txt --test test.txt --fields article_text abstract_text
 
 text/train stands for two files, text/train.source and text/train.target, aligned by line. The name
@@ -15,8 +15,8 @@ summary of the rest; --pretrain gap uses the sentences closest to the rest. Only
 is read, or the first field of JSON lines. --like reuses the subwords, dictionaries and case of
 another prepared folder, so that a model trained on one folder can be fine-tuned on the other:
 
-    python -m fairseq_plugins prepare-summarization DIR --train text/train --valid text/valid
-    python -m fairseq_plugins prepare-summarization PRETRAIN --train news --valid held_out \\
+    fairseq-plugins prepare-summarization DIR --train text/train --valid text/valid
+    fairseq-plugins prepare-summarization PRETRAIN --train news --valid held_out \\
         --pretrain lead --like DIR
 
 Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpoint_best.pt.

@@ -1,6 +1,6 @@
 """Prepare any language pair from raw parallel text.
 
-    python -m fairseq_plugins prepare-translation DIR --source-lang de --target-lang en \\
+    fairseq-plugins prepare-translation DIR --source-lang de --target-lang en \\
         --train corpus/train --valid corpus/valid --test corpus/test
 
 corpus/train stands for two UTF-8 files, corpus/train.de and corpus/train.en, aligned by line. The

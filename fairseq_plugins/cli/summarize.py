@@ -1,8 +1,8 @@
 """Summarize raw text: one document per line in, one summary per line out.
 
-    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm < in.txt > out.txt
-    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --json < in.txt
-    python -m fairseq_plugins summarize --model runs/fastformer_copy_cnn_dm --documents *.txt
+    fairseq-plugins summarize --model runs/fastformer_copy_cnn_dm < in.txt > out.txt
+    fairseq-plugins summarize --model runs/fastformer_copy_cnn_dm --json < in.txt
+    fairseq-plugins summarize --model runs/fastformer_copy_cnn_dm --documents *.txt
 
 Documents are split into subwords as in the prepared folder that the model was trained on. Lines
 keep their order, and empty lines stay empty. The end of a document longer than the model's limit is

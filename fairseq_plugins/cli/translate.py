@@ -1,7 +1,7 @@
 """Translate raw text: one sentence per line in, one translation per line out.
 
-    python -m fairseq_plugins translate --model runs/transformer_ftc < in.txt > out.txt
-    python -m fairseq_plugins translate --model runs/transformer_ftc --input in.txt --output out.txt
+    fairseq-plugins translate --model runs/transformer_ftc < in.txt > out.txt
+    fairseq-plugins translate --model runs/transformer_ftc --input in.txt --output out.txt
 
 Text is tokenised and split into subwords as in the prepared folder that the model was trained on.
 Lines keep their order, and empty lines stay empty. A line longer than the model's limit is

@@ -226,7 +226,7 @@ def parser_of(command: str, description: str | None, **how: Any) -> Parser:
         how: more arguments of `argparse.ArgumentParser`.
     """
     return Parser(
-        prog=f"python -m fairseq_plugins {command}",
+        prog=f"fairseq-plugins {command}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **how,

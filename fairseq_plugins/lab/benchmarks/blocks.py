@@ -1,7 +1,7 @@
 """Block sizes of the Triton kernels on a GPU, each against those in use.
 
-    python -m fairseq_plugins benchmark blocks --dtype bf16
-    python -m fairseq_plugins benchmark blocks --dtype bf16 --kernel products-weights
+    fairseq-plugins benchmark blocks --dtype bf16
+    fairseq-plugins benchmark blocks --dtype bf16 --kernel products-weights
 
 The sizes in use are the first of each kernel. Work is forward and backward at the sizes of the
 speed goals, or only forward for kernels of forward. What does not compile or has no

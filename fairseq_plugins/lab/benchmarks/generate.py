@@ -1,9 +1,9 @@
 """Beam search over real sentences of a prepared folder, contenders side by side.
 
-    python -m fairseq_plugins benchmark generate DATA \\
+    fairseq-plugins benchmark generate DATA \\
         --contender "transformer_iwslt_de_en --plain" \\
         --contender "transformer_ftc_iwslt_de_en --encoder-blocks 6,6 --decoder-layers 1"
-    python -m fairseq_plugins benchmark generate DATA --contender plain/checkpoint_best.pt \\
+    fairseq-plugins benchmark generate DATA --contender plain/checkpoint_best.pt \\
         --contender "plain/checkpoint_best.pt --int8"
 
 A contender is an architecture with options (its weights are random), a checkpoint, `export:DIR`

@@ -1,6 +1,6 @@
 """The speed goals on a CPU: measures each, and says whether it is reached.
 
-    python -m fairseq_plugins benchmark goals DATA --out DIR --cpu --clock processor
+    fairseq-plugins benchmark goals DATA --out DIR --cpu --clock processor
 
 `prepared.yaml` has them; those for a GPU are in `lab.gpu_report`. DATA is prepared IWSLT'14 text.
 Each measurement is a run of another subcommand in a process of its own, on one thread unless

@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
     Args:
         name: of its files.
-        words: what follows `python -m fairseq_plugins`, or `pytest`, with placeholders.
+        words: what follows `fairseq-plugins`, or `pytest`, with placeholders.
         contenders: words of models, for --arch or --contender; the first is the baseline.
         options: of all contenders.
         seconds: its time limit.

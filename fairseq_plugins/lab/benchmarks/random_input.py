@@ -1,10 +1,10 @@
 """Time and memory of modules, encoders and models on random tokens without padding.
 
-    python -m fairseq_plugins benchmark layer --contender sdpa --contender fastformer --lengths 512
-    python -m fairseq_plugins benchmark memory --contender ffn --contender mscffn --lengths 1024
-    python -m fairseq_plugins benchmark growth --axis length --values 128,256,512 --tokens 8192 \\
+    fairseq-plugins benchmark layer --contender sdpa --contender fastformer --lengths 512
+    fairseq-plugins benchmark memory --contender ffn --contender mscffn --lengths 1024
+    fairseq-plugins benchmark growth --axis length --values 128,256,512 --tokens 8192 \\
         --contender transformer --contender fastformer_encoder --plot growth.svg
-    python -m fairseq_plugins benchmark figure2 --json figure2.json --plot figure2.svg
+    fairseq-plugins benchmark figure2 --json figure2.json --plot figure2.svg
 
 A contender is a module or an architecture, with options of its own; the first is the baseline.
 Modules: softmax (fairseq's attention), sdpa (torch's fused attention), fastformer,

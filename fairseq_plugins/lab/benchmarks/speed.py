@@ -1,6 +1,6 @@
 """README's ratios of time, compared with those stored for this kind of processor.
 
-    bash scripts/test.sh --speed     # or: python -m fairseq_plugins benchmark speed --out DIR
+    bash scripts/test.sh --speed     # or: fairseq-plugins benchmark speed --out DIR
 
 Run it after each change to code on a measured path. Each ratio is measured side by side in one
 process, on one thread in processor time, in smaller batches than README's, so that all take five

@@ -1,9 +1,9 @@
 """Training steps of several architectures side by side, on real batches.
 
-    python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc \\
+    fairseq-plugins benchmark train-step DATA --arch transformer --arch transformer_ftc \\
         --arch "transformer_ftc --encoder-ffn mscffn --criterion NAME --bf16" \\
         [--options "--encoder-embed-dim 256 ..."]
-    python -m fairseq_plugins benchmark gpu-part updates DATA --arch A --arch "A --cuda-graphs"
+    fairseq-plugins benchmark gpu-part updates DATA --arch A --arch "A --cuda-graphs"
 
 A contender is an architecture with any options of fairseq-train; the first is the baseline. A step
 is fairseq's own (Trainer.train_step): forward, loss, backward, clipping, optimizer, in the number

@@ -1,1 +1,1 @@
-"""Commands of the laboratory, which `python -m fairseq_plugins` finds by their files' names."""
+"""Commands of the laboratory, which `fairseq-plugins` finds by their files' names."""

@@ -1,6 +1,6 @@
 """Measure speed, memory and operations of models and layers side by side.
 
-    python -m fairseq_plugins benchmark train-step DATA --arch transformer --arch transformer_ftc
+    fairseq-plugins benchmark train-step DATA --arch transformer --arch transformer_ftc
 
 Each figure is a ratio to the first contender: the median and quartiles of times that are measured
 alternately in one process, and the ratio of operations. Peak memory is measured in new processes.

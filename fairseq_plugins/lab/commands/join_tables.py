@@ -1,6 +1,6 @@
 """Join tables of `reproduce` with the same rows, and print their mean.
 
-    python -m fairseq_plugins join-tables runs/reproduce_mscffn-* > table1.md
+    fairseq-plugins join-tables runs/reproduce_mscffn-* > table1.md
 
 Each OUT is a folder of `reproduce`. The tables become columns in the order given. A row without a
 result has a dash, and no mean.

@@ -1,7 +1,7 @@
 """Score the first sentences of each document: the summarization baseline.
 
-    python -m fairseq_plugins lead-baseline test.source test.target
-    python -m fairseq_plugins lead-baseline --stories cnn_stories.tgz --ids test_ids.txt --stemmer
+    fairseq-plugins lead-baseline test.source test.target
+    fairseq-plugins lead-baseline --stories cnn_stories.tgz --ids test_ids.txt --stemmer
 
 Sources have one document per line, which is split into sentences at punctuation. Targets have one
 summary per line, with <q> between sentences. Published figures use stemming, and their ROUGE-L is

@@ -1,8 +1,8 @@
 """Draw made-up images in CIFAR-10's format, for the Long-Range Arena.
 
-    python -m fairseq_plugins make-images DIR --images 60000
-    python -m fairseq_plugins make-images DIR --images 6000 --plain     # easier ones
-    python -m fairseq_plugins prepare-images DATA DIR/made-up-binary.tar.gz
+    fairseq-plugins make-images DIR --images 60000
+    fairseq-plugins make-images DIR --images 6000 --plain     # easier ones
+    fairseq-plugins prepare-images DATA DIR/made-up-binary.tar.gz
 
 Each shows one of ten shapes; the classes have CIFAR-10's names, in its order. They are not the
 benchmark's images: results do not compare with published ones. The same arguments give the same

@@ -1,7 +1,7 @@
 """Write a ListOps corpus like that of the Long-Range Arena.
 
-    python -m fairseq_plugins make-listops DIR
-    python -m fairseq_plugins make-listops DIR --train 4000 --held-out 500 --min-length 20 \\
+    fairseq-plugins make-listops DIR
+    fairseq-plugins make-listops DIR --train 4000 --held-out 500 --min-length 20 \\
         --max-length 100                      # a smaller and easier one
 
 writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression in each line, such as

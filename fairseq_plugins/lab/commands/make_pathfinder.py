@@ -1,8 +1,8 @@
 """Draw pictures like those of the Long-Range Arena's Pathfinder.
 
-    python -m fairseq_plugins make-pathfinder DIR --pictures 200000
-    python -m fairseq_plugins make-pathfinder DIR --pictures 5000 --dashes 6     # an easier one
-    python -m fairseq_plugins prepare-pathfinder DATA DIR
+    fairseq-plugins make-pathfinder DIR --pictures 200000
+    fairseq-plugins make-pathfinder DIR --pictures 5000 --dashes 6     # an easier one
+    fairseq-plugins prepare-pathfinder DATA DIR
 
 They are not the benchmark's pictures: results do not compare with published ones. The same
 arguments give the same pictures. A folder that has some is not changed.

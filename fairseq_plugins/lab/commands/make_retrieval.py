@@ -1,7 +1,7 @@
 """Write made-up pairs of texts for the Long-Range Arena's Retrieval.
 
-    python -m fairseq_plugins make-retrieval DIR --train 4000 --held-out 500 --words 20
-    python -m fairseq_plugins prepare-retrieval DATA DIR
+    fairseq-plugins make-retrieval DIR --train 4000 --held-out 500 --words 20
+    fairseq-plugins prepare-retrieval DATA DIR
 
 The label says whether both texts are of one field, whose words have syllables of their own. It is
 not the benchmark's corpus: results do not compare with published ones. The same arguments give the

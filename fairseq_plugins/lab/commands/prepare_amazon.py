@@ -1,7 +1,7 @@
 """Prepare Amazon's reviews of electronics with their five ratings.
 
-    python -m fairseq_plugins prepare-amazon DIR reviews_Electronics_5.json.gz
-    python -m fairseq_plugins train amazon DIR
+    fairseq-plugins prepare-amazon DIR reviews_Electronics_5.json.gz
+    fairseq-plugins train amazon DIR
 
 A random sample has the paper's sizes. Which file the paper sampled is not known: the 5-core one is
 an assumption. A line that cannot be used is left out, and left_out.txt in DIR says why.

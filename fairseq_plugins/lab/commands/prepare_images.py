@@ -1,7 +1,7 @@
 """Prepare Image of the Long-Range Arena: CIFAR-10 as 1,024 grey levels.
 
-    python -m fairseq_plugins prepare-images DIR cifar-10-binary.tar.gz
-    python -m fairseq_plugins train image DIR
+    fairseq-plugins prepare-images DIR cifar-10-binary.tar.gz
+    fairseq-plugins train image DIR
 
 The archive is that of the binary version; make-images writes one of made-up images. Every tenth
 image for training goes to valid.

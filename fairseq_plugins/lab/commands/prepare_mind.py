@@ -1,8 +1,8 @@
 """Prepare MIND: topics of news, or recommendation of news.
 
-    python -m fairseq_plugins prepare-mind topics DIR MINDlarge_train/news.tsv \\
+    fairseq-plugins prepare-mind topics DIR MINDlarge_train/news.tsv \\
         MINDlarge_dev/news.tsv
-    python -m fairseq_plugins prepare-mind recommendation DIR --train MINDlarge_train \\
+    fairseq-plugins prepare-mind recommendation DIR --train MINDlarge_train \\
         --test MINDlarge_dev
 
 topics (Fastformer's table 4): title and abstract of each news, and its category. The paper's

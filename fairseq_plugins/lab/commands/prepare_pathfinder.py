@@ -1,7 +1,7 @@
 """Prepare Pathfinder of the Long-Range Arena: pictures as 1,024 grey levels.
 
-    python -m fairseq_plugins prepare-pathfinder DIR pathfinder32/curv_contour_length_14
-    python -m fairseq_plugins train pathfinder DIR
+    fairseq-plugins prepare-pathfinder DIR pathfinder32/curv_contour_length_14
+    fairseq-plugins train pathfinder DIR
 
 The folder has metadata/ and pictures, as lra_release or make-pathfinder has them. As in the
 benchmark's code, a tenth is valid and another tenth test, here by chance and a seed. A picture that

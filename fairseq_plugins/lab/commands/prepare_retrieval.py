@@ -1,7 +1,7 @@
 """Prepare Retrieval of the Long-Range Arena: pairs of texts in bytes.
 
-    python -m fairseq_plugins prepare-retrieval DIR lra_release/tsv_data
-    python -m fairseq_plugins reproduce mscffn-retrieval DIR
+    fairseq-plugins prepare-retrieval DIR lra_release/tsv_data
+    fairseq-plugins reproduce mscffn-retrieval DIR
 
 The folder has new_aan_pairs.train.tsv, .eval.tsv and .test.tsv. A line that cannot be used is left
 out, and left_out.txt in DIR says why.

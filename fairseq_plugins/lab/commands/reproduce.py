@@ -1,10 +1,10 @@
 """Reproduce a table of a paper or of this project: train and test every row.
 
-    python -m fairseq_plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
-    python -m fairseq_plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
-    python -m fairseq_plugins reproduce ftc DATA --parallel 4 -- --bf16
-    python -m fairseq_plugins reproduce translation DATA --minutes 9 --parallel 4
-    python -m fairseq_plugins reproduce ftc --report-only --out DIR          # table and plot again
+    fairseq-plugins reproduce fastformer-imdb DATA --reduced       # on two CPU cores
+    fairseq-plugins reproduce mscffn-text DATA --seeds 1 2 3 4 5   # on one GPU
+    fairseq-plugins reproduce ftc DATA --parallel 4 -- --bf16
+    fairseq-plugins reproduce translation DATA --minutes 9 --parallel 4
+    fairseq-plugins reproduce ftc --report-only --out DIR          # table and plot again
 
 TABLE is one of
 
@@ -25,7 +25,7 @@ raise --max-update, or --max-epoch after --; if its learning rate has ended, cho
 With --report-only, --beside names results on more or less data, and scores are also plotted against
 the number of pairs:
 
-    python -m fairseq_plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
+    fairseq-plugins reproduce low-resource --report-only --out ALL --beside HALF QUARTER
 
 The folder of --out gets table.md, a plot of the scores, results.json with everything, and the runs
 with their logs.

@@ -1,8 +1,8 @@
 """Write a page to read: documents, their references and summaries.
 
     head -5 test.source > documents.txt
-    python -m fairseq_plugins summarize --model RUN --json --input documents.txt --output found.json
-    python -m fairseq_plugins summary-page documents.txt test.target found.json > page.md
+    fairseq-plugins summarize --model RUN --json --input documents.txt --output found.json
+    fairseq-plugins summary-page documents.txt test.target found.json > page.md
 
 The page is Markdown: each document with its reference (from the same line of the second file), its
 first sentence, and the summary. Subwords that the model copied are in bold.

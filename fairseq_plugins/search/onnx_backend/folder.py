@@ -211,7 +211,7 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(
                 f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
-                "written by `python -m fairseq_plugins export`"
+                "written by `fairseq-plugins export`"
             ) from None
         if found != FORMAT:
             raise ConfigurationError(
