@@ -6,6 +6,7 @@ Classifier("runs/imdb").classify(["What a film!"])
 """
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from fairseq_plugins.search.text import (
 )
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.processing import MORE, LengthLimit
+from fairseq_plugins.text.protection import mismatch
 from fairseq_plugins.text.units import Cut
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
@@ -114,7 +116,7 @@ class Translator:
 
     def pieces(self, lines: Iterable[str]) -> list[str]:
         """As `translate`, in the subwords of the model, separated by spaces."""
-        return [outputs[0].pieces for outputs in self.candidates(lines, 1)]
+        return [best.repaired or best.pieces for best, *_ in self.candidates(lines, 1)]
 
     def candidates(
         self,
@@ -165,8 +167,10 @@ class Translator:
                     )
                 inputs.append(Input(part, limit, prefix, first + number, place))
         found: list[list[list[Output]]] = [[] for _ in lines]
-        searched = search(self.engine, inputs, count, self._progress, aligned=aligned)
-        for each, outputs in zip(inputs, searched):
+        protects = self.processor.protection is not None
+        most = sys.maxsize if protects else count
+        searched = search(self.engine, inputs, most, self._progress, aligned=aligned)
+        for each, outputs in zip(inputs, self._keep_symbols(inputs, searched, count)):
             number = each.number - first
             found[number].append(outputs)
             if not outputs[0].complete:
@@ -182,6 +186,9 @@ class Translator:
                     all(o.complete for o in each),
                     score=sum(o.score for o in each),
                     token_scores=tuple(score for o in each for score in o.token_scores),
+                    repaired=" ".join(o.repaired or o.pieces for o in each)
+                    if any(o.repaired for o in each)
+                    else "",
                     attention=tuple(o.attention for o in each)
                     if aligned and all(o.attention is not None for o in each)
                     else None,
@@ -190,6 +197,27 @@ class Translator:
             ]
             for outputs in found
         ]
+
+    def _keep_symbols(
+        self, inputs: list[Input], searched: list[list[Output]], count: int
+    ) -> list[list[Output]]:
+        """Of each beam, the best with all symbols of protected text; others have `repaired`."""
+        if self.processor.protection is None:
+            return searched
+        found, wrong = [], []
+        for each, outputs in zip(inputs, searched):
+            errors = {o.pieces: mismatch(" ".join(each.pieces), o.pieces) for o in outputs}
+            best = sorted(outputs, key=lambda o: errors[o.pieces])[:count]
+            wrong += [(each, best, place) for place, o in enumerate(best) if errors[o.pieces]]
+            found.append(best)
+        # the attention for the few that are wrong, whose tokens are all given
+        forced = [each._replace(prefix=best[n].pieces.split()) for each, best, n in wrong]
+        aligned = self.engine.search(forced, 1, False, lambda _: None, aligned=True)
+        for (_, best, n), each, (output, *_) in zip(wrong, forced, aligned):
+            if output.attention is not None:
+                repaired = self.processor.repair(each.pieces, each.prefix, output.attention)
+                best[n] = best[n]._replace(repaired=repaired)
+        return found
 
     def hypotheses(
         self,
@@ -232,7 +260,7 @@ class Translator:
                     o.attention,
                 )
                 for o in outputs
-                for restored in [self.processor.restored(o.pieces, line)]
+                for restored in [self.processor.restored(o.pieces, line, o.repaired)]
             ]
             for line, outputs in zip(
                 lines, self.candidates(lines, self._nbest, prefixes, first, aligned)

@@ -14,7 +14,7 @@ DIR.part, and a rerun starts anew.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,12 @@ from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import NFC, TOKENIZERS
+from fairseq_plugins.text.protection import pattern_error
 
 
 @dataclass
@@ -64,6 +66,10 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
         False, "let translations keep tags, URLs, {names}, %s, numbers with units and emoji as "
         "they are: where both sides of a pair have the same, a symbol stands for it",
     )  # fmt: skip
+    protect_patterns: Path | None = option(
+        None, "a file with a regular expression in each line, for further text that --protect "
+        "keeps", metavar="FILE",
+    )  # fmt: skip
     max_words: int = option(
         Limits().max_words, "skip training pairs with more words on a side; without spaces two "
         "Chinese or Japanese characters count as one, and four letters of Thai, Lao, Khmer, "
@@ -92,13 +98,30 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
             raise ConfigurationError(f"--source-lang and --target-lang are both {self.source_lang}")
         if self.valid is None and self.valid_every is None:
             raise ConfigurationError("give --valid, or --valid-every N")
+        if self.protect_patterns is not None and not self.protect:
+            raise ConfigurationError(
+                f"--protect-patterns {self.protect_patterns} needs --protect: add it"
+            )
+
+
+def _read_patterns(path: Path | None) -> Iterator[str]:
+    for pattern in filter(None, read_lines(path) if path is not None else ()):
+        if error := pattern_error(pattern):
+            raise ConfigurationError(f"--protect-patterns {path}: {pattern}: {error}")
+        yield pattern
 
 
 @command
 def main(args: PrepareTranslation) -> int:
     languages = [args.source_lang, args.target_lang]
     given = {name: getattr(args, name) for name in args.given}
+    patterns = list(_read_patterns(args.protect_patterns))
+    given |= {"protect_patterns": patterns} if patterns else {}
     like = settings_like(args.like, languages, translation.SHARED_BY_LIKE, given)
+    if args.protect and args.like is not None and "protect" not in like:
+        raise ConfigurationError(
+            f"--protect: --like {args.like} was prepared without it: remove it"
+        )
     args.subword = args.subword or ("bpe" if args.tokenizer else "sentencepiece")
     needs_fairseq("prepare-translation")
     inputs = Inputs.of(args, languages, languages)
@@ -115,6 +138,7 @@ def main(args: PrepareTranslation) -> int:
         "normalization": NFC,
         **inputs.settings,
         **({"protect": True} if args.protect else {}),
+        **({"protect_patterns": patterns} if patterns else {}),
         **like,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}

@@ -36,7 +36,7 @@ from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import REQUIRED, option
 from fairseq_plugins.search.text import encode
 from fairseq_plugins.system.resumable import Group, Result
-from fairseq_plugins.text.protection import missing_spans
+from fairseq_plugins.text.protection import Protection
 
 
 @dataclass
@@ -78,6 +78,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
     translator = Translator(args.model, **args.of_model())
     if (longest := args.max_len) is not None:
         translator.max_length = lambda source_length: longest
+    protection = translator.processor.protection or Protection()
     aligned = args.json or args.html is not None
     parts = (
         f"line(s) longer than {translator.max_source:,} subwords, the model's limit, were "
@@ -106,7 +107,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
             lacking: [
                 number
                 for number, line, each in zip(itertools.count(group.first + 1), lines, best)
-                if args.check_spans and missing_spans(line, each.text)
+                if args.check_spans and protection.missing_spans(line, each.text)
             ],
         }
         sections = []

@@ -16,13 +16,13 @@ from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, protect_pair
+from fairseq_plugins.text.protection import SYMBOL, SYMBOLS
 from fairseq_plugins.text.subwords import KINDS
 
 # settings that belong to a subword model and its dictionaries
 SHARED_BY_LIKE = (
     "tokenizer", "lowercase", "subword", "vocab_size", "joined_dictionary", "moses_codes",
-    "normalization", "protect",
+    "normalization", "protect", "protect_patterns",
 )  # fmt: skip
 SCRIPT_LINES = 1000  # of train, to detect the script of a language
 
@@ -46,12 +46,13 @@ class Pairs(Task):
         if self.valid_every:
             self.splits = ("train", "valid", *(split for split in splits if split == "test"))
         self.processing, self.limits = Processing.of(settings), Limits.of(settings)
-        self.symbols = SYMBOLS if self.processing.protect else ()
+        self.protection = self.processing.protection
+        self.symbols = SYMBOLS if self.protection is not None else ()
         self._tokenise = [self.processing.tokenise(language) for language in self.sides]
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
         raw = example.source, example.target
-        texts = protect_pair(*raw) if self.processing.protect else raw
+        texts = raw if self.protection is None else self.protection.protect_pair(*raw)
         source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, texts))
         problem = None
         if example.split == "train":
@@ -88,7 +89,7 @@ class Pairs(Task):
             lines += ["The same pairs stand in train too: " + ", ".join(also)]
         if not self.settings["joined_dictionary"]:
             lines += ["Small settings need one: --joined-dictionary, or join-dictionaries later"]
-        if self.processing.protect:
+        if self.protection is not None:
             texts = read_lines(folder / TOKENS / f"train.{self.sides[0]}")
             count = sum(SYMBOL.search(text) is not None for text in texts)
             lines += [f"Both sides of {count:,} pairs of train have the same protected text"]

@@ -185,7 +185,7 @@ def _text(model: Translator | Summarizer, output: Output, line: str) -> list[str
     if isinstance(model, Summarizer):
         text = summary_of(map(decode, sentences_of(pieces)))
     else:
-        text = model.processor.restored(pieces, line).text
+        text = model.processor.restored(pieces, line, output.repaired).text
     problem = "" if output.complete else CUT_OFF
     if SPECIAL[3] in pieces.split(" "):
         problem = problem or UNKNOWN_WORD

@@ -134,7 +134,7 @@ class Translations(Written):
         lines = [self._subwords.join(line) for line in pieces]
         undo = self._moses.detokenise if self._tokenised_before else self._undo
         plain = [undo(line) for line in lines]
-        if sources is not None and self._processor.settings.protect:
+        if sources is not None and self._processor.protection is not None:
             restored = partial(map, lambda *of: self._processor.restore(*of).text)
             plain = list(restored(plain, sources))
             before = self._tokenised_before

@@ -50,6 +50,7 @@ class Output(NamedTuple):
     # the cross-attention of the last layer, mean of its heads: an array (T + 1) x (S + 1) for T
     # subwords and S of the source, with their end symbols; see `Engine.search`
     attention: Any = None
+    repaired: str = ""  # the subwords with each symbol of protected text once, where this differs
 
 
 class Summary(NamedTuple):

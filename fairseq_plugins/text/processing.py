@@ -2,13 +2,13 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.text import protection
-from fairseq_plugins.text.protection import Restored
+from fairseq_plugins.text.protection import Protection, Restored, pattern_error, repair
 from fairseq_plugins.text.subwords import KINDS, LONGEST_WORD
 
 # spaces, and words, of which the longest are divided, but not before a character that combines
@@ -59,6 +59,7 @@ class Processing(NamedTuple):
     # the code that Moses uses for a language, such as en for en_US
     moses_codes: dict[str, str] | None = None
     protect: bool | None = None  # see `protection`
+    protect_patterns: list[str] | None = None
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Processing":
@@ -70,13 +71,18 @@ class Processing(NamedTuple):
         return cls(**values)
 
     @property
+    def protection(self) -> Protection | None:
+        """What replaces protected text, if the preparation did."""
+        return Protection(self.protect_patterns or ()) if self.protect else None
+
+    @property
     def tokenised_before(self) -> bool:
         """Whether the text was tokenised before preparation: BPE without a tokenizer."""
         return (self.tokenizer, self.subword) == ("none", "bpe")
 
     def check(self) -> None:
         """Raise a ValueError for a setting with a type or value that preparations never write."""
-        codes = self.moses_codes
+        codes, patterns = self.moses_codes, self.protect_patterns
         fits = {
             "source_lang": isinstance(self.source_lang, str),
             "target_lang": isinstance(self.target_lang, str),
@@ -87,6 +93,8 @@ class Processing(NamedTuple):
             or (type(self.max_source) is int and self.max_source >= 2),
             "normalization": self.normalization == NFC,
             "protect": self.protect in (None, True),
+            "protect_patterns": patterns is None
+            or (isinstance(patterns, list) and not any(map(pattern_error, patterns))),
             "moses_codes": codes is None
             or (isinstance(codes, dict) and all(isinstance(c, str) for c in codes.values())),
         }
@@ -158,32 +166,45 @@ class Processor:
         length_limit: LengthLimit,
     ):
         self.settings, self.subwords, self.for_summaries = settings, subwords, for_summaries
-        self.length_limit = length_limit
+        self.length_limit, self.protection = length_limit, settings.protection
         self._source = settings.tokenise(source_lang)
         self._target = settings.tokenise(target_lang)
 
     def encode(self, line: str) -> str:
         """Subwords of a raw source line, separated by spaces."""
-        if self.settings.protect:
-            line = protection.protect(normalise(line))
+        if self.protection is not None:
+            line = self.protection.protect(normalise(line))
         return self.subwords.cut(self._source(line))
 
     def encode_target(self, line: str, source: str = "") -> str:
         """Subwords of a raw target line, or of its beginning for a source, separated by spaces."""
-        if self.settings.protect:
-            line = protection.protect_prefix(normalise(line), normalise(source))
+        if self.protection is not None:
+            line = self.protection.protect_prefix(normalise(line), normalise(source))
         return self.subwords.cut(self._target(line))
 
     def decode(self, pieces: str) -> str:
         """Raw target text from subwords separated by spaces."""
         return self._target.undo(self.subwords.join(pieces))
 
-    def restored(self, pieces: str, source: str) -> Restored:
-        """As `decode`, with the protected text of the raw source line in place of its symbols."""
-        return self.restore(self.decode(pieces) if pieces else "", source)
+    def restored(self, pieces: str, source: str, repaired: str = "") -> Restored:
+        """As `decode`, with the protected text of the raw source line in place of its symbols.
+
+        Args:
+            pieces: subwords of a translation, separated by spaces.
+            source: the raw source line.
+            repaired: what `repair` makes of them; without it, missing spans are appended.
+        """
+        found = self.restore(self.decode(pieces) if pieces else "", source)
+        if found.repaired and repaired:
+            found = found._replace(text=self.restore(self.decode(repaired), source).text)
+        return found
+
+    def repair(self, source: Sequence[str], written: Sequence[str], attention: Any) -> str:
+        """See `protection.repair`; returns subwords separated by spaces."""
+        return " ".join(repair(source, written, attention, self.subwords.is_word_end))
 
     def restore(self, text: str, source: str) -> Restored:
         """A translation with the protected text of the raw source line in place of its symbols."""
-        if not self.settings.protect:
+        if self.protection is None:
             return Restored(text)
-        return protection.restore(text, normalise(source))
+        return self.protection.restore(text, normalise(source))

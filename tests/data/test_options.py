@@ -45,7 +45,9 @@ def test_prepare_translation(every, tmp_path, capsys):
     words += ["--max-words", 7, "--max-ratio", 3, "--subword", "sentencepiece", "--vocab-size", 20]
     words += ["--workers", 1, "--no-joined-dictionary"]
     words += ["--valid-every", every] if every else ["--valid", tmp_path / "valid"]
-    elsewhere = "--like --fields --protect " + ("--valid" if every else "--valid-every")
+    elsewhere = "--like --fields --protect --protect-patterns " + (
+        "--valid" if every else "--valid-every"
+    )
     settings = run(prepare_translation, tmp_path / "new", words, capsys, elsewhere)
     names = {"train": "ab"} | ({} if every else {"valid": ["valid"]}) | {"test": ["test"]}
     assert settings == {

@@ -21,7 +21,8 @@ class Echo:
         self.processor = SimpleNamespace(
             encode=str,
             decode=str,
-            restored=lambda pieces, line: Restored(pieces, None),
+            protection=None,
+            restored=lambda pieces, line, repaired="": Restored(pieces, None),
             subwords=KINDS[kind],
             length_limit=LengthLimit(),
         )

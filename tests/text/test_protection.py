@@ -2,22 +2,23 @@
 
 import json
 import random
+import re
 
+import numpy as np
 import pytest
 
 from fairseq_plugins.api import Translator
 from fairseq_plugins.cli import export, prepare_translation
 from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.data.prepared_folder import Prepared
-from fairseq_plugins.text.protection import (
-    SPAN,
-    SYMBOL,
-    SYMBOLS,
-    missing_spans,
-    protect,
-    protect_pair,
-    restore,
-)
+from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, Protection, mismatch, repair
+from fairseq_plugins.text.subwords import KINDS
+from tests.conftest import ROOT
+
+PLAIN = Protection()
+SPAN, protect, protect_pair = PLAIN.span, PLAIN.protect, PLAIN.protect_pair
+restore, missing_spans = PLAIN.restore, PLAIN.missing_spans
 
 TEXTS = {
     "{name}, see <b>https://example.com/p/123</b>, 12,345.60 EUR!": [
@@ -81,6 +82,42 @@ def test_spans_that_a_translation_lacks():
     assert missing_spans("a", "b") == []
 
 
+TAG, END, OTHER = SYMBOLS[:3]
+
+
+@pytest.mark.parametrize(
+    "kind, source, written, attended, repaired",
+    [
+        # a missing symbol stands between the words whose attention is before and after it
+        ("sentencepiece", "_a _ T _b", "_x _y", "03", "_x _ T _y"),
+        ("sentencepiece", "_a _ T _b", "_x y", "00", "_x y _ T"),
+        ("sentencepiece", "_a _ T _b", "_x y", "03", "_ T _x y"),  # never within a word
+        ("sentencepiece", "_a T E _b", "_x _y", "03", "_x T E _y"),
+        ("bpe", "T@@ a b", "x y", "12", "T@@ x y"),
+        # of two the first stays, and another becomes what is missing
+        ("bpe", "a T b E", "T x T E", "0013", "T x E"),
+        ("bpe", "T b E", "T T T x", "0020", "T E x"),
+        ("bpe", "a T b E", "T x T", "100", "T x E"),
+        ("sentencepiece", "_a _ T", "_ O _x _ T _y", "001120", "_x _ T _y"),
+    ],
+)  # fmt: skip
+def test_repair_follows_the_alignment(kind, source, written, attended, repaired):
+    """`attended`: the position in the source of each subword; T, E and O are symbols."""
+    source, written, expected = (
+        text.translate(dict(zip(map(ord, "TEO_"), (TAG, END, OTHER, "\u2581")))).split()
+        for text in (source, written, repaired)
+    )
+    attention = np.full((len(written) + 1, len(source) + 1), 0.01)
+    attention[range(len(written)), list(map(int, attended))] = 1
+    found = repair(source, written, attention, KINDS[kind].is_word_end)
+    assert found == expected
+    assert (
+        mismatch(" ".join(source), " ".join(found))
+        == 0
+        < mismatch(" ".join(source), " ".join(written))
+    )
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("protected")
@@ -92,6 +129,25 @@ def corpus(tmp_path_factory):
             lines = "".join(text.format(number) + ".\n" for number in range(10, 10 + size))
             (folder / f"{split}.{side}").write_text(lines, "utf-8")
     return folder
+
+
+@pytest.mark.parametrize(
+    "line, words, message",
+    [
+        ("Nr[.", "--protect", "Nr[.: unterminated character set at position 5"),
+        ("x*", "--protect", "x*: it matches the empty text"),
+        ("(x)", "--protect", "(x): it has groups: write (?:...)"),
+        ("x", "", " needs --protect: add it"),
+        ("x", "--protect --like data", "--protect: --like {0}/plain was prepared without it"),
+    ],
+)
+def test_wrong_patterns_are_told(corpus, tmp_path, line, words, message):
+    (tmp_path / "patterns").write_text(f"ok\n\n{line}\n")
+    if "--like" in words:
+        words = words.replace("data", str(prepare(corpus, "plain")))
+    words = ["--protect-patterns", tmp_path / "patterns", *words.split()]
+    with pytest.raises(ConfigurationError, match=re.escape(message.format(corpus))):
+        prepare(corpus, "wrong", *words)
 
 
 def prepare(folder, name, *words):
@@ -118,6 +174,13 @@ def test_symbols_are_subwords_of_their_own(corpus, words):
         assert written.repaired == () and not missing_spans(line, written.text)
         if not words:
             assert written.text == line
+    (corpus / "patterns").write_text("Sieh \\w+\n")
+    argv = ["--like", data, "--protect", "--protect-patterns", corpus / "patterns"]
+    processor = Prepared(prepare(corpus, f"new {words}", *argv)).processor("de", "en")
+    assert len(SYMBOL.findall(processor.encode("Sieh an 5 kg Sieh 1"))) == 3
+
+
+LINES = ["Sieh <b>5 B\u00e4r</b> an.", "", "Ohne.", "Nimm 3 kg und {name}!"]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +195,7 @@ def model(corpus, run_train, train_args):
 @pytest.mark.parametrize("exported", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_translations_have_each_span_once(exported, model, corpus, tmp_path, capsys):
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install '.[test]'")
-    lines = ["Sieh <b>5 B\u00e4r</b> an.", "", "Ohne.", "Nimm 3 kg und {name}!"]
+    lines = LINES
     (tmp_path / "in").write_text("".join(line + "\n" for line in lines), "utf-8")
     place = tmp_path / "export" if exported else model
     if exported:
@@ -149,6 +212,20 @@ def test_translations_have_each_span_once(exported, model, corpus, tmp_path, cap
     assert told == [list(best.repaired) for (best, *_) in found]
     numbers = [str(number) for number, spans in enumerate(told, 1) if spans]
     assert f"and were repaired: number {', '.join(numbers)}\n" in err and "lack a tag" not in err
+
+
+def test_ctranslate2_as_on_the_page(model, corpus, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install it")
+    words = [str(model), "--format", "ctranslate2", "--out", str(tmp_path / "export")]
+    assert export.main(words) == 0
+    page = (ROOT / "examples/deploy/README.md").read_text("utf-8")
+    code = re.search(r"```python\n(import numpy.*?)```", page, re.S)[1]
+    translator = ctranslate2.Translator(str(tmp_path / "export"))
+    for line in LINES[:1] + LINES[2:]:
+        names = {"line": line, "translator": translator}
+        exec(code.replace('"DATA"', repr(str(corpus / "data"))), names)
+        assert all(names["text"].count(match[0]) == 1 for match in SPAN.finditer(line))
+        assert np.shape(names["result"].attention[0])[1] == len(names["subwords"])
 
 
 def test_a_model_without_protected_text_is_only_checked(corpus, tmp_path, capsys):
