@@ -136,21 +136,6 @@ def test_reset_flags(train, tmp_path, trained):
     assert "begin training epoch 1" in reset and updates(tmp_path / "reset") == 1
 
 
-def test_share_all_embeddings(make_toy_data, train_args, run_train, tmp_path):
-    sizes = {"train": 20, "valid": 5}
-    words = [*train_args, "--arch", "transformer_ftc", "--encoder-blocks", "1,1", "--max-update", 1]
-    words += ["--share-all-embeddings", "--save-dir", tmp_path]
-    joined = make_toy_data(tmp_path / "joined", sizes, joined=True)
-    run_train(joined.bin, *words)
-    model = load(tmp_path)["model"]
-    shared = model["encoder.embed_tokens.weight"]
-    assert torch.equal(shared, model["decoder.embed_tokens.weight"])
-    assert torch.equal(shared, model["decoder.output_projection.weight"])
-    separate = make_toy_data(tmp_path / "separate", sizes)
-    with pytest.raises(ValueError, match="needs one dictionary for both languages"):
-        run_train(separate.bin, *words)
-
-
 # Generation
 
 

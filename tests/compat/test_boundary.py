@@ -1,12 +1,7 @@
 """The repairs of fairseq know of this plugin only what it tells them."""
 
 import ast
-import re
 
-from fairseq import criterions, models, tasks
-
-import fairseq_plugins
-from fairseq_plugins.models.options import plugin_options
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "fairseq_plugins"
@@ -31,28 +26,3 @@ def test_they_import_nothing_of_the_plugin_but_leaves():
                 ours = name.startswith("fairseq_plugins")
                 compat = name.startswith("fairseq_plugins.compat") and path in FILES
                 assert not ours or compat or name in allowed, f"{path} imports {name}"
-
-
-def test_they_name_none_of_its_parts_and_options():
-    fairseq_plugins.register()
-    registries = (
-        models.ARCH_MODEL_REGISTRY,
-        models.MODEL_REGISTRY,
-        tasks.TASK_REGISTRY,
-        criterions.CRITERION_REGISTRY,
-    )
-    ours = {name for name, _ in plugin_options()}
-    for registry in registries:
-        ours |= {
-            name
-            for name, part in registry.items()
-            if part.__module__.startswith("fairseq_plugins.") and name != "classification"
-        }
-    assert {"transformer_ftc", "summarization", "encoder_token_mixer"} <= ours
-    for path in FILES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        words = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                words.update(re.findall(r"\w+", node.value.replace("-", "_")))
-        assert not words & ours, f"{path} names {words & ours}"

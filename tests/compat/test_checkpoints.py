@@ -109,29 +109,6 @@ def test_damaged_files_are_told_in_one_line(kind, tmp_path, tiny_checkpoint):
         assert message.startswith(f"checkpoint {path} cannot be read")
 
 
-@pytest.mark.parametrize(
-    "section, option, value",
-    [
-        ("model", "encoder_layers", -1), ("model", "dropout", [1]), ("model", "arch", None),
-        ("model", "encoder_embed_dim", 1.5), ("task", "required_seq_len_multiple", 1.5),
-        ("task", "data", True), ("task", "_name", 7), ("model", "decoder_attention_heads", 0),
-    ],
-)  # fmt: skip
-def test_an_option_of_another_type_is_told_in_one_line(
-    section, option, value, tiny_checkpoint, toy_data, tmp_path
-):
-    state = torch.load(str(tiny_checkpoint), weights_only=False)
-    options = state["cfg"][section]
-    (options if isinstance(options, dict) else vars(options))[option] = value
-    torch.save(state, str(tmp_path / "other.pt"))
-    try:
-        checkpoint_utils.load_model_ensemble_and_task(
-            [str(tmp_path / "other.pt")], arg_overrides={"data": str(toy_data.bin)}
-        )
-    except ConfigurationError as error:
-        assert "\n" not in str(error)
-
-
 def test_a_folder_is_no_checkpoint(tmp_path, toy_data, run_generate):
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         run_generate(toy_data.bin, "--path", tmp_path)

@@ -1,9 +1,7 @@
 """Repairs of command-line options."""
 
-import logging
 import re
 import sys
-import warnings
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins import compat
-from fairseq_plugins.compat import command_line
 from fairseq_plugins.errors import ConfigurationError
 from tests.conftest import USER_DIR
 
@@ -88,17 +85,6 @@ def test_a_wrong_option_is_one_line_with_hydra_too(
     done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"error: {told}")
-
-
-def test_the_configuration_is_made_in_silence(monkeypatch, caplog):
-    args = parsed(monkeypatch)
-    with warnings.catch_warnings(record=True) as told, caplog.at_level(logging.DEBUG):
-        warnings.resetwarnings()
-        command_line.silence_hydra()
-        convert_namespace_to_omegaconf(args)
-        warnings.warn("another warning", stacklevel=1)
-    assert [str(one.message) for one in told] == ["another warning"]
-    assert not caplog.records
 
 
 def test_a_link_of_another_name_is_refused_in_one_line(toy_data, tmp_path, run_process):

@@ -10,10 +10,8 @@ from typing import Optional
 
 import fairseq
 import fairseq.dataclass
-import pytest
 
 from fairseq_plugins.compat import importing
-from fairseq_plugins.train import fairseq_program
 
 ROOT = Path(fairseq.__file__).parent
 
@@ -145,15 +143,3 @@ def test_only_programs_of_this_package_and_of_fairseq_print_errors_in_one_line(t
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert ("Traceback" in done.stderr) == (program == "app.py")
         assert program == "app.py" or done.stderr == "error: wrong\n"
-
-
-def test_programs_of_fairseq_run_on_newer_python(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "version_info", (3, 14))
-    module, program = fairseq_program.words_of("generate")[1:]
-    monkeypatch.undo()
-    assert importlib.import_module(module) is fairseq_program
-    monkeypatch.setattr(sys, "argv", ["", program, "-h"])
-    with pytest.raises(SystemExit) as ended:
-        fairseq_program.main()
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: fairseq-generate ")

@@ -44,6 +44,8 @@ train TINY --task translation_sampled --bpe-dropout 0.1 --truncate-source\
  -> --truncate-source needs texts
 train TINY --criterion label_smoothed_cross_entropy_simcut --simcut-p 1.0 -> --simcut-p 1.0: must
 train TINY --criterion label_smoothed_cross_entropy_rdrop --rdrop-alpha -1 -> --rdrop-alpha -1.0: m
+train TINY --arch transformer_ftc --encoder-blocks 1,1 --share-all-embeddings\
+ -> needs one dictionary for both languages
 train TINY --store-ema --ema-decay 1.5 -> --ema-decay 1.5: must be from 0 to 1
 train TINY --max-epoch -5 -> --max-epoch -5: must be at least 0
 train TINY --adam-betas 0.9 -> --adam-betas '0.9': give two numbers below 1, such as

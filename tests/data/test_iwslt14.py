@@ -71,15 +71,6 @@ def test_the_data_are_what_the_subwords_give(prepared):
             assert [model.join(" ".join(line)) for line in pieces] == texts
 
 
-def test_no_other_files_remain(prepared):
-    names = {path.relative_to(prepared).as_posix() for path in prepared.rglob("*")}
-    names = {name for name in names if not name.endswith((".bin", ".idx"))}
-    files = "preparation.json report.txt left_out.txt bpe.codes dict.de.txt dict.en.txt"
-    raw = [f"text/raw/{s}.{side}" for s in ("train", "valid", "test") for side in ("de", "en")]
-    assert names == {*files.split(), "text", "text/raw", *raw}
-    assert not list(prepared.parent.glob("**/*.part"))
-
-
 def test_the_report_counts_everything(prepared, archive):
     report = (prepared / "report.txt").read_text(encoding="utf-8")
     dropped = sum(archive.dropped.values())

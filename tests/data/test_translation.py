@@ -131,17 +131,6 @@ def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
     assert not (folder / "text" / "raw" / "test.en").exists()
 
 
-def test_a_sample_to_learn_from_is_told(run, corpus, monkeypatch, capsys):
-    given = ["--train", corpus / "train", "--valid", corpus / "valid"]
-    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 80)
-    assert "learnt on one line" not in (run(*given) / "report.txt").read_text()
-    monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_LINES", 79)  # train has 2 x 40 lines
-    shutil.rmtree(run(*given))
-    report = (run(*given) / "report.txt").read_text()
-    told = "Subwords were learnt on one line of train in 2\n"
-    assert told in report and told in capsys.readouterr().err
-
-
 def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
     for side in ("fr", "en"):
         write(corpus / f"test.{side}", ["Only here."] + read(corpus / f"train.{side}")[:3])

@@ -7,8 +7,6 @@ import pytest
 
 from fairseq_plugins.api import Translator
 from fairseq_plugins.cli import evaluate, export, prepare_translation
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate.test_sets import Written
 from tests.conftest import OPTIMIZATION
 
 WORDS = "tea milk rice bread salt soup fish corn".split()
@@ -123,23 +121,3 @@ def test_the_hypotheses_are_those_of_an_exported_model(folder, run, exported):
     drawing = {"cpu": True, "sampling": True, "temperature": 3.0}
     drawn = [Translator(run, **drawing, seed=seed).translate(lines) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-
-
-@pytest.mark.parametrize(
-    "option, told",
-    [
-        ("--batch-size 2", "--batch-size is for checkpoints, not for an exported model"),
-        ("--iter-decode-max-iter 1", "--iter-decode-max-iter is for checkpoints"),
-        ("--match-source-len", "--match-source-len is for checkpoints"),
-    ],
-)
-def test_what_an_export_refuses_is_told_before_anything_is_scored(
-    option, told, folder, run, exported, monkeypatch
-):
-    """As the second side of a comparison, too."""
-    monkeypatch.setattr(Written, "predict", lambda *words: pytest.fail("something is scored"))
-    sides = [run, folder / "exported"]
-    for place, other in (sides, sides[::-1]):
-        words = [folder / "data", place, "--split", "valid", "--cpu", "--compare", other]
-        with pytest.raises(ConfigurationError, match=told):
-            evaluate.main([*map(str, words), "--", *option.split()])

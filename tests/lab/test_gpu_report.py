@@ -54,11 +54,6 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
         assert name == "pytest" and ("--collect-only" in words) == toy
 
 
-@pytest.mark.parametrize("run", prepared.RUNS, ids=lambda run: run.name)
-def test_the_limits_of_a_run_fit_into_its_minutes(run):
-    assert sum(part.seconds for part in run.parts) <= 8 * 60
-
-
 def test_every_contender_can_be_built():
     """Architectures and options are those of fairseq-train and of this package."""
     models = {
@@ -179,23 +174,6 @@ def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_pat
     assert report.parts("--run", "1", "--part", "launch") == ["launch"]
     report.here["commit"] = "7654321"
     assert report.parts() == FIRST
-
-
-def test_a_test_waits_for_the_whole_training(report):
-    training = {"training": gpu_report.STOPPED}
-    report.status, words = dict(training), ("--run", "2a")
-    assert report.parts(*words) == ["training"]
-    assert report.written("2a")["test"]["status"] == "training is not finished"
-    assert not report.parts(*words, "--part", "test")
-    report.status = {}
-    assert report.parts(*words) == ["training", "test"] and not report.parts(*words)
-    # a training that goes on leaves nothing of the earlier test
-    report.status, report.bleu = dict(training), 30.0
-    assert report.parts(*words, "--part", "training") == ["training"]
-    assert "test" not in report.written("2a") and not (report.out / "2a/test.json").exists()
-    report.status = {}
-    assert report.parts(*words) == ["training", "test"]
-    assert report.written("2a")["test"]["figures"]["rows"][0]["bleu"] == 30.0
 
 
 def test_figures_are_not_those_of_an_earlier_commit(report):

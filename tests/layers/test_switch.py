@@ -156,21 +156,6 @@ def test_a_task_s_criterion_has_the_hook_once(kind):
     assert list(criterion._forward_hooks.values()) == [add_auxiliary_losses]
 
 
-def test_the_loss_evens_the_shares():
-    """Gradient descent on the loss alone ends near its minimum, 1."""
-    ffn = make_switch(experts=4).train().float()
-    x = 1 + torch.randn(200, DIM, generator=torch.Generator().manual_seed(2))
-    seen = []
-    for _ in range(40):
-        ffn(x)
-        balance = ffn.take_balance()
-        seen.append(balance.item())
-        (gradient,) = torch.autograd.grad(balance, ffn.router)
-        with torch.no_grad():
-            ffn.router.sub_(gradient)
-    assert seen[0] > 1.2 and seen[-1] < 1.05
-
-
 @pytest.mark.parametrize("dim, inner", [(1, 1), (2, 2), (256, 286), (512, 572), (768, 859)])
 def test_low_dimensional_is_as_cheap_as_mscffn(dim, inner):
     assert inner_dim(dim) == inner

@@ -213,22 +213,6 @@ def test_autocast_on_a_cpu():
         torch.testing.assert_close(found, true, rtol=5e-2, atol=5e-2)
 
 
-def test_no_more_logits_than_a_chunk_and_none_at_padding(build, make_sample):
-    model, sample, rows = build(arch="transformer"), make_sample((5, 1, 7)), []
-    linear, vocabulary = functional.linear, len(model.decoder.output_projection.weight)
-
-    def spy(x, weight, *rest):
-        rows.extend([x.size(0)] if len(weight) == vocabulary else [])
-        return linear(x, weight, *rest)
-
-    with (
-        mock.patch.object(chunked, "CHUNK", 3),
-        mock.patch.object(functional, "linear", spy),
-    ):
-        LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(model, sample)
-    assert rows == [3, 3, 3, 3, 1]
-
-
 class Wrapper(torch.nn.Module):
     def __init__(self, module, find_unused_parameters):
         super().__init__()

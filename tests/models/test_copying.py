@@ -221,16 +221,6 @@ def test_two_passes_take_the_plain_form(build_joined, make_sample):
         assert_close(gradients[name], gradient, name, 1e-5)
 
 
-def test_other_parameters_begin_as_without_copying(parse, parse_joined):
-    def build(parse, *words):
-        return parse("--arch", "transformer_ftc", *TINY, *words).build_model().state_dict()
-
-    plain, copying = build(parse_joined), build(parse_joined, "--copy-attention")
-    added = {"decoder.copying.gate.weight", "decoder.copying.gate.bias"}
-    assert set(copying) - set(plain) == added
-    assert all(torch.equal(copying[name], plain[name]) for name in plain if "_float_" not in name)
-
-
 def test_pruned_to_some_of_its_layers(parse_joined, make_sample):
     words = ["--arch", "transformer_ftc", *TINY, *COPY]
     whole = parse_joined(*words).build_model().eval()

@@ -122,22 +122,6 @@ def test_neighbours_and_padding_change_no_scores(choice, make_tokens):
     assert not unused
 
 
-def test_probabilities_are_of_the_scores(make_tokens):
-    model = build()
-    output = model(make_tokens(LENGTHS), classification_head_name="head")
-    probabilities = model.get_normalized_probs(output, log_probs=False)
-    assert_close(probabilities.sum(dim=1), torch.ones(len(LENGTHS)), tolerance=1e-6)
-    logarithms = model.get_normalized_probs(output, log_probs=True)
-    assert_close(logarithms.exp(), probabilities, tolerance=1e-6)
-
-
-def test_the_longest_length_is_that_of_the_task():
-    args = parse("--encoder-token-mixer", "linformer")
-    model = EncoderClassifierModel.build_model(args, task(max_positions=50))
-    assert model.max_positions() == 50
-    assert model.encoder.layers[0].mixer.key_mixtures.size(2) == 50
-
-
 PRESETS = sorted(ARCH_MODEL_INV_REGISTRY[MODEL_NAME])
 
 

@@ -38,14 +38,6 @@ def test_symbols_that_fairseq_adds_to_a_dictionary_are_no_classes(data, tmp_path
     assert setup(padded).cfg.num_classes == setup(padded, num_classes=2).cfg.num_classes == 2
 
 
-def test_pairs_of_texts_are_refused(data, tmp_path):
-    pairs = tmp_path / "pairs"
-    shutil.copytree(str(data), str(pairs))
-    shutil.copytree(str(data / "input0"), str(pairs / "input1"))
-    with pytest.raises(ConfigurationError, match="has pairs of texts .input1/., .*sentence_pred"):
-        setup(pairs).load_dataset("train")
-
-
 def test_further_parts_of_the_training_data_are_read_and_checked(data, tmp_path):
     """fairseq's trainer reads train, train1, train2, ... as one split."""
     parts = tmp_path / "parts"
@@ -107,12 +99,3 @@ def test_long_texts_are_told_or_cut_and_counted(data, caplog):
     only = setup(data, max_positions=6, shorten_method="truncate", shorten_data_split_list="valid")
     with pytest.raises(ConfigurationError, match="of 'train' are longer"):
         only.load_dataset("train")
-
-
-def test_a_missing_split_and_regression_are_told(data):
-    with pytest.raises(
-        ConfigurationError, match="input0/dev.idx is missing: choose another subset"
-    ):
-        setup(data).load_dataset("dev")
-    with pytest.raises(ConfigurationError, match="--regression-target does not fit"):
-        setup(data, regression_target=True)

@@ -78,27 +78,6 @@ def test_warnings_of_the_package_are_reported(said, monkeypatch):
     assert told.startswith("--bf16 is slow here") and told.endswith("without --bf16")
 
 
-def test_the_time_left_counts_from_where_this_run_started(monkeypatch, said):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = built(Progress(said.append), updates=400)
-    for update, now[0] in ((100, 1000.0), (200, 1100.0), (400, 1200.0)):
-        progress.trained(update, 9, LOSS)
-    assert [line.partition("2.5")[2] for line in said[1:]] == [
-        "", "  about 3 min left", "  about 0 s left"
-    ]  # fmt: skip
-    progress = built(Progress(said.append), hours=90 / 3600)
-    progress.loaded("a.pt", 0)
-    progress.trained(7, 9, LOSS)
-    assert said[-1] == "update 7  train nll 2.5  about 90 s left"
-    progress.until += 3 * 3600
-    progress.trained(8, 9, LOSS)
-    assert said[-1] == "update 8  train nll 2.5  about 3 h 2 min left"
-    progress.loaded("a.pt", 8)  # it is not known how much of the hours was used
-    progress.trained(9, 9, LOSS)
-    assert said[-1] == "update 9  train nll 2.5"
-
-
 def test_captures_do_not_count_in_an_estimate(monkeypatch, said):
     estimates = []
     for captured, hours in ((True, 0), (False, 0), (False, 0.001)):

@@ -30,19 +30,3 @@ def test_each_kernel_runs_with_other_blocks(tmp_path, monkeypatch, name):
     first, second = measure(tmp_path, *words)["rows"]
     assert first["contender"].startswith(name) and first["time_ratio"] == 1.0
     assert second["contender"] != first["contender"] and second["time_ratio"] > 0
-
-
-def test_blocks_that_fail_are_named(tmp_path, monkeypatch):
-    sizes = {"size": 1}
-
-    def work():
-        if sizes["size"] == 2:
-            raise RuntimeError("first\nout of resource: shared memory")
-
-    candidates = [(str(size), (sizes, "size", size)) for size in (1, 2, 3)]
-    kernel = blocks.Kernel(work, candidates)
-    monkeypatch.setitem(blocks.KERNELS, "residual", lambda *given: kernel)
-    rows = measure(tmp_path, "blocks", "--cpu", "--kernel", "residual", "--rounds", 1)["rows"]
-    assert sizes == {"size": 1}
-    assert [row["problem"] for row in rows] == ["out of resource: shared memory", "", ""]
-    assert [row["contender"] for row in rows] == ["residual 2", "residual 1", "residual 3"]

@@ -1,14 +1,12 @@
 """Beam search side by side: lengths are forced, and contenders do the same work."""
 
 import argparse
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import generate
-from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.torch_backend import generator
 from tests.lab.benchmarks.running import SIZES, measure
 from tests.tape import Tape
@@ -58,23 +56,3 @@ def test_a_training_in_the_place_of_an_export_is_kept(tmp_path, kind):
     with pytest.raises(ConfigurationError, match="full holds checkpoints, which are kept: choose"):
         generate.write_untrained(f"{kind}:{tmp_path}/full", words, tmp_path)
     assert checkpoint.exists()
-
-
-@pytest.mark.slow
-def test_exports_are_made_and_searched_with_a_beam_of_their_own(toy_data, tmp_path, monkeypatch):
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "older").touch()  # which is replaced
-    words = f"transformer_ftc --encoder-blocks 1,1 {SIZES}"
-    generate.write_untrained(f"export:{tmp_path}/tiny", words, toy_data.bin)
-    assert Export(tmp_path / "tiny").target.words and not (tmp_path / "tiny" / "older").exists()
-    task = SimpleNamespace(source_dictionary=SimpleNamespace(pad=lambda: 1))
-    batches = [{"net_input": {"src_tokens": torch.tensor([[5, 6, 2]])}, "target": torch.ones(1, 4)}]
-    args = argparse.Namespace(beam=4, threads=1, free_length=False)
-    beams = []
-    monkeypatch.setattr(generate, "search", lambda export, sources, how: beams.append(how.beam))
-    for options in ("", " --beam 2"):
-        generate.folder_searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)(0)
-    assert beams == [4, 2]
-    for options in (" --beam 0", " --beam", " --int8"):
-        with pytest.raises(ConfigurationError, match="the only option is --beam N"):
-            generate.folder_searcher(f"export:{tmp_path}/tiny{options}", task, args, batches)

@@ -45,18 +45,6 @@ def test_backward_is_counted_with_what_it_computes_again(tmp_path):
     assert copy["parameters"] == 0 and summaries["parameters"] == 4 * 48
 
 
-@pytest.mark.slow
-def test_what_a_feed_forward_network_keeps(tmp_path):
-    words = ["memory", "--dim", 48, "--tokens", 8192, "--lengths", 64, "--contender", "ffn"]
-    (row,) = measure(tmp_path, *words)["rows"]
-    assert row["problem"] == "" and row["parameters"] == 2 * 4 * 48 * 48 + 5 * 48
-    # its input and the inner layer, in fp32
-    assert row["kept_bytes"] == 8192 * (48 + 4 * 48) * 4
-    assert row["peak_ratio"] == row["kept_ratio"] == 1.0 and row["peak_bytes"] > 0
-    # at its peak there are also the gradients of the output and of the inner layer
-    assert row["allocated_bytes"] > row["kept_bytes"] - 8192 * 48 * 4
-
-
 def test_a_step_that_runs_out_of_memory_is_no_figure(monkeypatch):
     """fairseq skips such a step, and resets a GPU's peak after each: both would give figures."""
     setting = workloads.Setting("model", "training", 4, 2, 4, "fp32", "cpu", 1, SIZES, {}, 32)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.graphs import captured_step
-from fairseq_plugins.lab.benchmarks import train_step
 from tests.lab.benchmarks.running import SIZES, measure
 from tests.tape import Tape
 
@@ -31,17 +29,6 @@ def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
     assert "operations" in (tmp_path / "plot.svg").read_text()
 
 
-def test_projection_and_loss_alone(toy_data, tmp_path):
-    words = ["train-step", toy_data.bin, "--options", SIZES, "--part", "loss", "--batches", 1]
-    words += ["--rounds", 1, "--warmup", 0, "--max-tokens", 300, "--arch", "transformer"]
-    words += ["--arch", "transformer_ftc --criterion cross_entropy"]
-    rows = measure(tmp_path, *words)["rows"]
-    # forward, and the gradients of features and matrix: 16 features, 48 types, real and padded rows
-    positions, rest = divmod(rows[0]["flops"], 3 * 2 * 16 * 48)
-    assert rest == 0 and 200 < positions <= 300
-    assert rows[1]["flop_ratio"] == 1.0
-
-
 def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):
     """With a graph for the CPU: the benchmark packs their batches."""
     monkeypatch.setattr(captured_step, "graph_class", lambda device: Tape)
@@ -62,29 +49,3 @@ def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):
         "rows"
     ]
     assert found[1]["captures"] == 1
-
-
-@pytest.mark.slow
-def test_what_fails_takes_no_other_figure_with_it(toy_data, tmp_path, monkeypatch):
-    step_of = train_step.step_of
-
-    def failing(trainer, part):
-        def fail(batch):
-            raise RuntimeError("CUDA error: an illegal memory access\nmore")
-
-        return step_of(trainer, part) if trainer.cfg.model.encoder_layers == 1 else fail
-
-    monkeypatch.setattr(train_step, "step_of", failing)
-    words = ["train-step", toy_data.bin, "--options", SIZES, "--max-tokens", 300, "--batches", 1]
-    words += ["--rounds", 1, "--warmup", 0, "--arch", "transformer --encoder-layers 1"]
-    words += ["--arch", "transformer --encoder-layers 2"]
-    good, bad = measure(tmp_path, *words, "--leave-out-failing")["rows"]
-    assert good["time_ratio"] == 1 and bad["problem"] == "CUDA error: an illegal memory access"
-    with pytest.raises(RuntimeError, match="illegal"):
-        measure(tmp_path, *words)
-    words = ["gpu-part", "profile", toy_data.bin, "--updates", 1, "--options", SIZES]
-    words += ["--arch", "transformer --encoder-layers 1", "--arch", "no_such_architecture"]
-    good, bad = measure(tmp_path, *words)["rows"]
-    assert good["kernels"] > 100 and "not an architecture" in bad["problem"]
-    with pytest.raises(ConfigurationError, match="not an architecture"):
-        measure(tmp_path, *words[:-4], "--arch", "no_such_architecture")

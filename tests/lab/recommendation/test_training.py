@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from fairseq import checkpoint_utils
 
-from fairseq_plugins import lab
 from fairseq_plugins.evaluate.evaluate import evaluate
 from fairseq_plugins.evaluate.request import EvaluationRequest
-from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
-from fairseq_plugins.options.arguments import read
 from tests.conftest import USER_DIR
 from tests.lab import made_up_news
 
@@ -76,18 +73,3 @@ def test_validation_and_test_agree(data, trained):
     scores = evaluate(EvaluationRequest(data, folder, split="valid", cpu=True), print).scores
     assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
     assert f"auc {best:g} " in log
-
-
-@pytest.mark.slow
-def test_the_table_is_one_command_for_seven_mixers(data, tmp_path):
-    """Planned and checked for all; the training, which is that above, is not repeated."""
-    lab.register()
-    words = ["fastformer-recommendation", data, "--out", tmp_path, "--cpu", "--seeds", 1]
-    args = read(reproduce.Reproduce, [*map(str, words), "--threads", "1"], "reproduce", None)
-    made = reproduce.open_table(args, print)
-    mixers = "softmax longformer bigbird linformer linear poolingformer fastformer".split()
-    plans = [made.plans[f"{row.name}-seed1"][0].command for row in made.rows]
-    assert [plan[plan.index("--encoder-token-mixer") + 1] for plan in plans] == mixers
-    # fairseq itself imports the last one
-    folders = [[b for a, b in zip(plan, plan[1:]) if a == "--user-dir"] for plan in plans]
-    assert {each[-1] for each in folders} == {str(USER_DIR / "lab")}
