@@ -128,7 +128,7 @@ def killed(words, path, lines, number):
 
 def check_kills(folder, kills, *options):
     """Kill a translation several times; the output equals that of an unbroken one."""
-    german = (ROOT / "examples/quickstart/test.de").read_text().splitlines(keepends=True)
+    german = (ROOT / "examples/quickstart/test.de").read_text().splitlines(keepends=True) * 2
     (folder / "in").write_text("".join(german[: 20 * (kills + 1)]))
     words = [sys.executable, "-m", "fairseq_plugins", "translate", "--model", "tatoeba-de-en"]
     words += ["--input", folder / "in", "--buffer", "6", *options]
@@ -139,7 +139,7 @@ def check_kills(folder, kills, *options):
         error, status = killed(
             [*words, "--output", folder / "out"], folder / "out.part", lines, number
         )
-        assert status in (-signal.SIGKILL, 128 + signal.SIGTERM)
+        assert status in (-signal.SIGKILL, 128 + signal.SIGTERM), error
         assert number == signal.SIGKILL or re.search("out.part: rerun to resume\nstopped", error)
     with pytest.raises(ConfigurationError, match="with --beam 5, but now --beam 4: give"):
         cli.main([*map(str, words[3:]), "--output", str(folder / "out"), "--beam", "4"])
