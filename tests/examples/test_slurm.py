@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,33 @@ def test_slurm(tmp_path, nodes):
     environment["SLURM_SUBMIT_DIR"] = str(tmp_path)
     done = submit("transformer_ftc", "some data")
     assert done.returncode == 1 and "submit from the checkout" in done.stdout
+
+
+def test_a_job_that_reaches_its_time_limit_saves_and_is_queued_again(tmp_path):
+    """USR1 reaches the script; it ends the step, which saves, and only then queues the job."""
+    script = shutil.copy(str(TRANSLATION / "slurm.sbatch"), str(tmp_path))
+    assert "#SBATCH --signal B:USR1@" in Path(script).read_text()
+    log = tmp_path / "log"
+    fake(
+        tmp_path / "bin", "srun",
+        f"trap 'sleep 1; echo saved >> {log}; exit 143' TERM\n"
+        f"echo $$ > {tmp_path}/step\nkill -USR1 $PPID\nwhile :; do sleep 0.1; done\n",
+    )  # fmt: skip
+    fake(
+        tmp_path / "bin",
+        "scancel",
+        f'echo scancel "$@" >> {log}\nkill -TERM $(cat {tmp_path}/step)\n',
+    )
+    fake(tmp_path / "bin", "scontrol", f'echo scontrol "$@" >> {log}\n')
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_SUBMIT_DIR": str(ROOT),
+    }
+    done = subprocess.run(["bash", script, "transformer_ftc", "data"], env=environment, timeout=60)
+    assert done.returncode == 0
+    assert log.read_text().split("\n")[:3] == [
+        "scancel --signal TERM 7",
+        "saved",
+        "scontrol requeue 7",
+    ]
