@@ -27,7 +27,6 @@ from fairseq_plugins.options.fields import MOST, REQUIRED, argument, option, val
 from fairseq_plugins.options.groups import Device, Precision
 from fairseq_plugins.options.search import BeamSearch
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
-from fairseq_plugins.system.workers import default_workers
 
 KEEP = ("teacher", "nearest", "both")
 
@@ -102,7 +101,7 @@ class Distill(Precision, BeamSearch, Device, Command):
 def main(args: Distill) -> int:
     needs_fairseq("distill", args.user_dir)
     from fairseq_plugins.data.report import show
-    from fairseq_plugins.distill.distillation import DistillationRequest, distill
+    from fairseq_plugins.distill.distillation import Distillation
     from fairseq_plugins.distill.teachers import Teacher
 
     search = values_of(args, BeamSearch, Precision, Device)
@@ -110,15 +109,14 @@ def main(args: Distill) -> int:
     search.update(nbest=args.nbest, max_len=args.max_len, max_tokens=args.max_tokens)
     if "no_repeat_ngram" not in args.given:  # what the teacher writes decides
         search["no_repeat_ngram"] = None
-    request = DistillationRequest(
-        args.data, args.keep, args.extra, args.back_translate, not args.no_tag
-    )
     how = (args.data, args.last)
     teacher = Teacher.of(args.teachers, *how, search, "TEACHER")
     reverse = None
     if args.reverse:
         reverse = Teacher.of(args.reverse, *how, {**search, "nbest": 1}, "--reverse")
-    workers = args.processes or default_workers()
-    distill(request, args.out, teacher, reverse, args.processes, workers)
+    Distillation(
+        args.out, args.data, teacher, reverse, args.keep, args.extra, args.back_translate,
+        not args.no_tag, args.processes,
+    ).run()  # fmt: skip
     show(args.out)
     return 0

@@ -1,11 +1,10 @@
 """Models that write text for others to learn from: checkpoints, an ensemble, an exported model."""
 
-import functools
+import contextlib
+import hashlib
 import itertools
 import json
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,27 +12,36 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_plugins.api import Summarizer, Translator
-from fairseq_plugins.data.prepared_folder import Prepared, differing
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import checkpoint_of
 from fairseq_plugins.evaluate.model import choose
 from fairseq_plugins.evaluate.request import EvaluationRequest
-from fairseq_plugins.files import alone_in, check_no_link, digest, in_groups, read_json, read_lines
+from fairseq_plugins.files import (
+    alone_in,
+    check_no_link,
+    count_lines,
+    digest,
+    read_input,
+    read_json,
+    read_lines,
+)
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.system.progress import progress_bar
-from fairseq_plugins.system.workers import default_workers, map_batches
+from fairseq_plugins.system.resumable import Group, Result, resumable, write_groups
+from fairseq_plugins.system.workers import default_workers, on_share
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL
 
 EMPTY, CUT_OFF, UNKNOWN_WORD = "empty", "cut off", "unknown"  # problems of a text
-LINES, CHARACTERS = 512, 1 << 17  # that a process translates at a time
+LINES = 512  # that a process translates at a time
 Texts = list[list[str]]  # what was written for a line: each text, and why none should learn it
 
 
@@ -60,13 +68,7 @@ class Teacher(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        places: Sequence[Path],
-        data: Path,
-        last: int | None,
-        search: dict[str, Any],
-        option: str,
-        say: Callable[[str], None] = print,
+        cls, places: Sequence[Path], data: Path, last: int | None, search: Any, option: str
     ) -> "Teacher":
         """Find the models.
 
@@ -76,7 +78,6 @@ class Teacher(NamedTuple):
             last: average this many of the newest checkpoints of each run, as `evaluate` does.
             search: options of `translate`, with max_len.
             option: the user's option that gives `places`.
-            say: called with each line about averaging.
 
         Raises:
             ConfigurationError: a model is missing, or does not fit the others or the data.
@@ -96,7 +97,7 @@ class Teacher(NamedTuple):
             config = read_json(files[0]) or {}
             direction: Any = tuple(config.get(name) for name in LANGUAGES)
         else:
-            names = files = [_checkpoint(place, data, last, option, say) for place in places]
+            names = files = [_checkpoint(place, data, last, option) for place in places]
             direction, own = _facts(names, prepared, option)
         direction = direction or prepared.languages
         prepared.processing.check_languages(direction[0], direction[1], data)
@@ -109,75 +110,55 @@ class Teacher(NamedTuple):
         digests = [digest(path) for path in files]
         return cls(list(map(str, names)), digests, direction, own, summarizes, options, longest)
 
-    def load(self) -> Callable[[list[str]], list[Texts]]:
+    def load(self) -> Callable[[Group], Result]:
         """Load the models in this process; returns what writes texts for lines."""
-        options, model = dict(self.search), None
+        options, count = dict(self.search), self.search["nbest"]
         if self.summarizes:
-            least = options.pop("min_len")
-            model = Summarizer(
-                self.names, self.data, min_length=least, max_length=self.longest, **options
-            )
-            return partial(_written, model, options["nbest"])
+            limits = {"min_length": options.pop("min_len"), "max_length": self.longest}
+            return partial(_written, Summarizer(self.names, self.data, **limits, **options), count)
         translator = Translator(self.names, self.data, **options)
         if self.longest is not None:
             translator.max_length = lambda length: self.longest or 0
-        return partial(_written, translator, options["nbest"])
+        return partial(_written, translator, count)
 
-    def write(self, sources: Iterable[str], total: int, path: Path, processes: int | None) -> None:
-        """Write a line of JSON, `Texts`, for each source; what the file already has is kept.
+    def write(
+        self, sources: Sequence[Path], folder: Path, processes: int | None
+    ) -> Iterator[Texts]:
+        """`Texts` for each line of files; a line that is too long counts as empty.
+
+        Args:
+            sources: the files.
+            folder: keeps what is written, also of a run that was stopped, in a file whose name has
+                a digest of all that decides it.
+            processes: their number; None: one per GPU or core.
 
         Raises:
             ConfigurationError: a model cannot be loaded, or a process was killed.
         """
-        gpus = 0 if self.search["cpu"] or self.data is None else torch.cuda.device_count()
-        processes = processes or gpus or default_workers()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a+b") as file:
-            file.seek(0)
-            done = [line for line in file if line.endswith(b"\n")]
-            file.truncate(sum(map(len, done)))  # a killed process may have written half a line
-            rest = in_groups(itertools.islice(sources, len(done), None), LINES, CHARACTERS)
-            # smoothing=0: the speed is the average
-            how: dict[str, Any] = {"unit": " lines", "unit_scale": True, "smoothing": 0}
-            with progress_bar(description="written", total=total, initial=len(done), **how) as bar:
-                for found in _mapped(self, rest, processes, gpus):
-                    text = "".join(json.dumps(texts, ensure_ascii=False) + "\n" for texts in found)
-                    file.write(text.encode("utf-8"))
-                    file.flush()
-                    bar.update(len(found))
+        how = [self.digests, self.search, self.longest, *map(digest, sources)]
+        name = hashlib.sha256(json.dumps(how, sort_keys=True).encode()).hexdigest()[:16]
+        path = folder / f"{name}.jsonl"
+        if not path.exists():
+            cpu = self.search["cpu"] or self.data is None
+            processes = processes or (0 if cpu else torch.cuda.device_count()) or default_workers()
+            load = partial(on_share, self.load, processes, cpu) if processes > 1 else self.load
+            lines = (line or "" for line in itertools.chain.from_iterable(map(read_input, sources)))
+            total = sum(map(count_lines, sources))
+            with (
+                resumable(path, {}, LINES) as output,
+                progress_bar(description="written", total=total, unit=" lines") as bar,
+            ):
+                write_groups(load, lines, output, 0, processes, processes > 1, bar.update)
+        return map(json.loads, read_lines(path))
 
 
-def _mapped(
-    teacher: Teacher, groups: Iterable[list[str]], processes: int, gpus: int
-) -> Iterator[list[Texts]]:
-    if processes == 1:
-        write = functools.lru_cache(teacher.load)
-        return (write()(group) for group in groups)
-    begin = partial(_begin, teacher, processes, gpus)
-    return map_batches(begin, groups, processes, spawn=True)
-
-
-def _begin(teacher: Teacher, processes: int, gpus: int) -> Callable[[list[str]], list[Texts]]:
-    """Load a teacher in a process of several, on its GPU or with its share of the cores."""
-    if gpus:
-        torch.cuda.set_device(multiprocessing.current_process()._identity[0] % gpus)
-    else:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
-    return teacher.load()
-
-
-def read(path: Path) -> Iterator[Texts]:
-    """What `Teacher.write` wrote."""
-    return map(json.loads, read_lines(path))
-
-
-def _written(model: Translator | Summarizer, count: int, lines: list[str]) -> list[Texts]:
-    outputs: Iterable[list[Output]]
+def _written(model: Translator | Summarizer, count: int, group: Group) -> Result:
+    outputs: Any = model.candidates(group.lines, count)
     if isinstance(model, Summarizer):
-        outputs = (found for _, _, found in model.candidates(lines, count))
-    else:
-        outputs = model.candidates(lines, count)
-    return [[_text(model, each, line) for each in found] for line, found in zip(lines, outputs)]
+        outputs = (found for _, _, found in outputs)
+    lines = zip(group.lines, outputs)
+    texts = ([_text(model, each, line) for each in found] for line, found in lines)
+    return Result([json.dumps(each, ensure_ascii=False) for each in texts])
 
 
 def _text(model: Translator | Summarizer, output: Output, line: str) -> list[str]:
@@ -197,14 +178,9 @@ def _facts(
 ) -> tuple[tuple[str, str] | None, Path]:
     """The direction of checkpoints, None if it is unknown, and the prepared folder for them."""
     trainings = [checkpoints.training_of(averages.load(path), f"{option} {path}") for path in paths]
-    pairs = [checkpoints.direction(training.task) for training in trainings]
-    known = {pair for pair in pairs if pair is not None}
-    if len(known) > 1:
-        raise ConfigurationError(f"{option}: models of two directions cannot be combined")
-    direction = next(iter(known), None)
-    words = map(checkpoints.words_of, trainings)
-    if not any(differing(each, prepared.words) for each in words):
-        return direction, prepared.folder
+    check = partial(checkpoints.check_same_text, list(map(str, paths)), trainings)
+    with contextlib.suppress(ConfigurationError):
+        return check(prepared), prepared.folder
     folder = checkpoints.find_data(paths[0], trainings[0])
     if folder is None:
         named = checkpoints.trained_on(trainings[0].task)
@@ -212,12 +188,10 @@ def _facts(
             f"{option} {paths[0]} has other dictionaries than {prepared.folder}, and {named}, "
             "which it was trained on, is not there: restore that, or let an export of it teach"
         )
-    return direction, folder
+    return check(Prepared(folder)), folder
 
 
-def _checkpoint(
-    place: Path, data: Path, last: int | None, option: str, say: Callable[[str], None]
-) -> Path:
+def _checkpoint(place: Path, data: Path, last: int | None, option: str) -> Path:
     """The checkpoint in a place, or the average of its newest ones."""
     if last is None:
         return find_checkpoint(place, option)
@@ -226,7 +200,7 @@ def _checkpoint(
     request = EvaluationRequest(data=data, run=place, last=last)
     check_no_link(place / "evaluation")
     with alone_in(place / "evaluation", "evaluation"):
-        return checkpoint_of(request, choose(request), say)
+        return checkpoint_of(request, choose(request), print)
 
 
 def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) -> None:
