@@ -100,18 +100,21 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         yield decode(line.rstrip(b"\n"), name, number)
 
 
-def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files side by side, as `read_lines` reads them.
+def read_pairs(*paths: Path, read: Callable[[Path], Iterator[Any]] = read_lines) -> Iterator[Any]:
+    """The lines of files side by side, as `read` yields them.
 
     Raises:
         ConfigurationError: one file has more lines than the other.
     """
-    return _side_by_side(source, target, read_lines)
-
-
-def read_input_pairs(source: Path, target: Path) -> Iterator[tuple[str | None, str | None]]:
-    """The lines of two files side by side, as `read_input` reads them."""
-    return _side_by_side(source, target, read_input)
+    end: Any = object()
+    for row in itertools.zip_longest(*map(read, paths), fillvalue=end):
+        if end in row:
+            counts = [sum(1 for _ in read(path)) for path in paths]
+            raise ConfigurationError(
+                f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: they must "
+                "be aligned by line"
+            )
+        yield row
 
 
 def count_lines(path: AnyPath) -> int:
@@ -483,19 +486,6 @@ def _check_line_ends(first: bytes, name: str) -> None:
             f"{name} has carriage returns (CR) but no line feeds (LF), so it is one line: convert "
             "it, for example with tr '\\r' '\\n'"
         )
-
-
-def _side_by_side(
-    source: Path, target: Path, read: Callable[[AnyPath], Iterator[T]]
-) -> Iterator[tuple[T, T]]:
-    end: Any = object()
-    for pair in itertools.zip_longest(read(source), read(target), fillvalue=end):
-        if end in pair:
-            raise ConfigurationError(
-                f"{source} has {count_lines(source):,} lines and {target} has "
-                f"{count_lines(target):,}: they must be aligned by line"
-            )
-        yield pair
 
 
 def read_json(path: Path) -> Any:

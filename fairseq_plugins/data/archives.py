@@ -1,4 +1,4 @@
-"""Read files from tar archives without unpacking them; detect damaged archives."""
+"""Read compressed files, and tar archives without unpacking them; detect damaged ones."""
 
 import bz2
 import contextlib
@@ -8,13 +8,41 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import LONGEST_LINE
+from fairseq_plugins.files import LONGEST_LINE, open_regular
 
 BLOCK = 1 << 20
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by the first two bytes
+
+
+@contextlib.contextmanager
+def decompressed(path: str | Path, what: Callable[[], str] | str) -> Iterator[IO[bytes]]:
+    """Open a file for the block; it may be compressed with gzip, bzip2 or xz.
+
+    Args:
+        path: the file.
+        what: how a message about damage begins.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is damaged.
+    """
+    try:
+        with open_regular(path) as raw:
+            start = raw.read(2)
+        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
+            yield file
+    except ConfigurationError:
+        raise
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # a disk error
+            if error.filename not in (None, str(path)):
+                raise
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        reason = " ".join(str(error).split())
+        what = what if isinstance(what, str) else what()
+        raise ConfigurationError(f"{what} ({reason}): copy or download it again") from None
 
 
 @contextlib.contextmanager
@@ -31,25 +59,11 @@ def open_archive(path: str | Path, mode: Any = "r:") -> Iterator[tarfile.TarFile
     Raises:
         ConfigurationError: the archive cannot be read, or is damaged.
     """
-    try:
-        with open(path, "rb") as raw:
-            start = raw.read(2)
-        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
-            with tarfile.open(fileobj=file, mode=mode) as archive:
-                yield archive
-            while file.read(BLOCK):
-                pass
-    except ConfigurationError:
-        raise
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # a disk error
-            if error.filename != str(path):
-                raise
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"{path} is damaged or not a tar archive ({reason}): copy or download it again"
-        ) from None
+    with decompressed(path, f"{path} is damaged or not a tar archive") as file:
+        with tarfile.open(fileobj=file, mode=mode) as archive:
+            yield archive
+        while file.read(BLOCK):
+            pass
 
 
 def read_members(

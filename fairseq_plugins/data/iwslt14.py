@@ -3,14 +3,14 @@
 import re
 import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from fairseq_plugins.data.archives import open_archive
 from fairseq_plugins.data.download import DownloadError, check, fetch
-from fairseq_plugins.data.folder import WORK
-from fairseq_plugins.data.readers import Corpus, Inputs, find_input, parse_texts
+from fairseq_plugins.data.readers import Corpus, Item, parse_texts
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines, write_lines
+from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
 SIZE = 19982877
@@ -83,38 +83,34 @@ def read(folder: Path, given: Path | None) -> Corpus:
         given: a copy of the archive.
 
     Raises:
-        ConfigurationError: as `fetch` and `extract`.
+        ConfigurationError: as `fetch` and `pairs_of`.
     """
-    archive = given or fetch(URL, folder / DOWNLOADS / "de-en.tgz", CHECKSUM, SIZE)
-    splits = extract(archive, folder / WORK)
-    inputs = {split: [find_input(split, folder / WORK / split, LANGUAGES)] for split in splits}
-    return Inputs(inputs, LANGUAGES).corpus(parse_texts)
+    pairs = pairs_of(given or fetch(URL, folder / DOWNLOADS / "de-en.tgz", CHECKSUM, SIZE))
+    return Corpus(pairs, partial(parse_texts, LANGUAGES), len(pairs))
 
 
-def extract(archive: Path, folder: Path) -> dict[str, int]:
-    """Write `train.{de,en}` and `test.{de,en}`, raw text, into `folder`.
-
-    Returns:
-        The number of pairs in train and test.
+def pairs_of(archive: Path) -> list[Item]:
+    """The pairs of train, then those of test.
 
     Raises:
         ConfigurationError: the archive cannot be read, lacks a file, or its sides differ in length.
     """
-    counts: dict[str, int] = {}
+    files = [("train", "train.tags.de-en.{}", train_lines)]
+    files += [("test", f"{name}.de-en.{{}}.xml", segments) for name in TEST_FILES]
+    found: dict[str, list[Item]] = {"train": [], "test": []}
     with open_archive(archive) as tar:
         names = {Path(member.name).name: member for member in tar if member.isfile()}
-        for language in LANGUAGES:
-            file = f"train.tags.de-en.{language}"
-            lines = train_lines(_lines(tar, names, file, archive))
-            _count(counts, "train", write_lines(folder / ("train." + language), lines), file)
-            tests: list[str] = []
-            for name in TEST_FILES:
-                file = f"{name}.de-en.{language}.xml"
-                found = list(segments(_lines(tar, names, file, archive)))
-                _count(counts, name, len(found), file)
-                tests += found
-            counts["test"] = write_lines(folder / ("test." + language), tests)
-    return {split: counts[split] for split in ("train", "test")}
+        for split, file, text_of in files:
+            here = [file.format(language) for language in LANGUAGES]
+            source, target = (list(text_of(_lines(tar, names, name, archive))) for name in here)
+            if len(source) != len(target):
+                raise ConfigurationError(
+                    f"{here[1]} has {len(target):,} lines of text and the German side has "
+                    f"{len(source):,}: they must be aligned"
+                )
+            for pair in zip(source, target):
+                found[split].append(Item(split, f"{split}:{len(found[split]) + 1}", pair))
+    return found["train"] + found["test"]
 
 
 def _lines(
@@ -134,12 +130,3 @@ def _lines(
                     f"{where}, line {number} is longer than {LONGEST_LINE:,} bytes"
                 )
             yield decode(line, where, number)
-
-
-def _count(counts: dict[str, int], name: str, count: int, file: str) -> None:
-    before = counts.setdefault(name, count)
-    if before != count:
-        raise ConfigurationError(
-            f"{file} has {count:,} lines of text and the German side has {before:,}: they "
-            "must be aligned"
-        )

@@ -7,16 +7,14 @@ problem with one item leaves out this item alone.
 import csv
 import itertools
 import json
-import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.data.archives import OPENERS
+from fairseq_plugins.data.archives import decompressed
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import LONGEST_LINE, count_lines, decode, digest, open_regular, raw_lines
+from fairseq_plugins.files import LONGEST_LINE, count_lines, decode, digest, raw_lines, read_pairs
 
 SPLITS = ("train", "valid", "test")
 RAW = "text/raw"  # the subfolder of a prepared folder for the texts of examples
@@ -100,19 +98,9 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
         ConfigurationError: the file cannot be read, or is damaged; the message names the line.
     """
     number = 0
-    try:
-        with open_regular(path) as raw:
-            start = raw.read(2)
-        with OPENERS.get(start, open)(path, "rb") as file:  # type: ignore[operator]
-            for number, line in enumerate(raw_lines(file, str(path)), 1):
-                yield number, line
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"{path}, line {number + 1}: damaged ({reason}): copy or download it again"
-        ) from None
+    with decompressed(path, lambda: f"{path}, line {number + 1}: damaged") as file:
+        for number, line in enumerate(raw_lines(file, str(path)), 1):
+            yield number, line
 
 
 class Input(NamedTuple):
@@ -291,13 +279,7 @@ def _side_by_side(
     paths: Sequence[Path], fields: Sequence[str], header: bool
 ) -> Iterator[tuple[int, Any]]:
     """The lines of the files side by side, None for one that is too long."""
-    for rows in itertools.zip_longest(*map(numbered_lines, paths)):
-        if None in rows:
-            counts = [sum(1 for _ in numbered_lines(path)) for path in paths]
-            raise ConfigurationError(
-                f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: they must "
-                "be aligned by line"
-            )
+    for rows in read_pairs(*paths, read=numbered_lines):
         texts = (
             None if line is None else decode(line, str(path), number)
             for (number, line), path in zip(rows, paths)

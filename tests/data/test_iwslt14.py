@@ -110,7 +110,8 @@ def test_what_was_interrupted_is_made_anew(prepared, tmp_path, run, monkeypatch,
             run(tmp_path / "data", "--subword", "sentencepiece")
     assert not (tmp_path / "data").exists()
     run(tmp_path / "data")
-    assert "an unfinished preparation is made anew" in capsys.readouterr().err
+    left = name != "read"  # which writes the first files
+    assert ("an unfinished preparation is made anew" in capsys.readouterr().err) == left
     found = {path.relative_to(tmp_path / "data") for path in (tmp_path / "data").rglob("*")}
     assert found == {path.relative_to(prepared) for path in prepared.rglob("*")}
     for path in sorted(prepared.rglob("*")):
