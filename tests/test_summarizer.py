@@ -68,12 +68,13 @@ DOCUMENTS = ["Rain fell. Fog fell.", "Snow fell.", "Hail fell. Sun fell. Wind fe
 
 
 def test_documents_keep_their_order_and_company_changes_nothing(summarize):
-    alone = [summarize(document + "\n")[0] for document in DOCUMENTS]
+    out, _ = summarize("\n".join(DOCUMENTS) + "\n", "--buffer", 1)
+    alone = out.splitlines(keepends=True)
     assert len(set(alone)) > 1, "the model says the same of everything: nothing is tested"
     assert all(line.count("\n") == 1 and "<q>" not in line for line in alone)
     expected = "".join(alone[::-1] + alone * 2)
     text = "\n".join(DOCUMENTS[::-1] + DOCUMENTS * 2) + "\n"
-    for words in ([], ["--max-tokens", 30], ["--buffer", 3], ["--buffer", 1]):
+    for words in ([], ["--max-tokens", 30], ["--buffer", 3]):
         assert summarize(text, *words) == (expected, "")
 
 

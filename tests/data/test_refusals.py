@@ -165,7 +165,7 @@ def inputs(tmp_path_factory):
 def test_a_mistake_is_named_in_one_line(inputs, monkeypatch, words, message):
     monkeypatch.chdir(inputs)
     before = [sorted(folder.iterdir()) for folder in (inputs, inputs.parent)]
-    with pytest.raises(ConfigurationError) as error:  # status 1, as `test_errors` holds
+    with pytest.raises(ConfigurationError) as error:
         main(words.split())
     assert message in str(error.value) and "\n" not in str(error.value)
     shutil.rmtree("new.part", ignore_errors=True)  # of mistakes found while text is read

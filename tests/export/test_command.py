@@ -1,5 +1,6 @@
 """The command export: what it prints, what it refuses, and what it leaves behind."""
 
+import contextlib
 import errno
 import json
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from fairseq_plugins.evaluate.model import options_of_export, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
+from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import Export
 from tests.conftest import SIZES, write_toy_text
 
@@ -207,6 +210,17 @@ with new_folder(Path("out")) as part:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "stopped\n")
     assert not os.listdir(tmp_path)
+
+
+def test_scores_that_are_no_numbers_differ(run, monkeypatch):
+    _, _, model, task = exporter._load(run, None)
+    target = SimpleNamespace(words=[""] * 20)
+    exported = SimpleNamespace(max_output=9, target=target, running=contextlib.nullcontext)
+    sources = [[7, 2]]
+    expected = comparison.search_with_torch(model, task, sources)
+    ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
+    monkeypatch.setattr(comparison, "search", lambda *given: ours)
+    assert comparison.compare(exported, expected, sources).largest_difference == float("inf")
 
 
 def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepared, tmp_path):

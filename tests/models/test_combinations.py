@@ -2,44 +2,6 @@
 
 import pytest
 import torch
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--encoder-token-mixer fastformer --fastformer-interaction add",
-        "--encoder-token-mixer fastformer --fastformer-interaction concat",
-        "--encoder-token-mixer fastformer --fastformer-sharing none",
-        "--encoder-token-mixer fastformer --fastformer-sharing head,query-value,layer",
-        "--time-pooling max --feature-pooling linear",
-        "--time-pooling min --feature-pooling max",
-        "--feature-pooling min",
-        "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5",
-        "--checkpoint-activations",
-        "--share-decoder-input-output-embed --activation-fn gelu --layernorm-embedding",
-        "--encoder-learned-pos --decoder-learned-pos",
-        "--no-token-positional-embeddings",
-        "--adaptive-softmax-cutoff 10,20",
-    ],
-)
-def test_options_train_with_compression(parse, tiny_words, make_sample, words):
-    compression = "--encoder-blocks 2,2 --time-window 2 --feature-window 2".split()
-    setup = parse("--arch", "transformer_ftc", *tiny_words, *compression, *words.split())
-    model, sample = setup.build_model().train(), make_sample((5, 1, 7, 3))
-    if "--adaptive-softmax-cutoff" in words:
-        output = model(**sample["net_input"])
-        logits, _ = model.decoder.adaptive_softmax(output[0], sample["target"])
-        loss = sum(logit.float().pow(2).sum() for logit in logits if logit is not None)
-    else:
-        loss = LabelSmoothedCrossEntropyCriterion(setup.task, False, 0.1)(model, sample)[0]
-    assert torch.isfinite(loss)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        if parameter.grad is None:
-            assert "layerdrop" in words or not parameter.requires_grad, name
-        else:
-            assert torch.isfinite(parameter.grad).all(), name
 
 
 def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample):

@@ -213,15 +213,6 @@ def test_documents_of_9000_tokens_train_validate_and_generate(
     assert len(re.findall(r"^H-", generated, re.MULTILINE)) == 3
 
 
-def test_learned_positions_cover_long_documents(long_data, run_train, tmp_path):
-    output = run_train(
-        *[long_data, *FASTFORMER_TC, "--encoder-learned-pos", "--max-source-positions", LONG + 1],
-        *["--max-tokens", 10000, "--max-epoch", 1, "--no-save"],
-        *["--log-format", "simple", "--save-dir", tmp_path],
-    ).output
-    assert re.search(r"valid on 'valid' subset .* loss [\d.]+", output)
-
-
 @pytest.mark.parametrize("model", [FASTFORMER_TC, TRANSFORMER], ids=["ours", "fairseq's"])
 def test_truncated_tokens_are_counted(long_data, run_train, tmp_path, model):
     output = run_train(

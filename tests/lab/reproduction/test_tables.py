@@ -83,7 +83,13 @@ def planned(name, reduced, data, tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", CLASSIFICATION)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "fastformer-imdb" else pytest.param(name, marks=pytest.mark.slow)
+        for name in CLASSIFICATION
+    ],
+)
 @pytest.mark.parametrize("reduced", [False, True])
 def test_rows_differ_only_in_what_they_compare(name, reduced, labelled_data, tmp_path):
     rows = planned(name, reduced, labelled_data, tmp_path)
