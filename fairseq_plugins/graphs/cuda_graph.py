@@ -1,6 +1,7 @@
 """CUDA graphs: capture work on a GPU once, and launch all of it at once later."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,25 +9,27 @@ from typing import Any
 import torch
 
 
-class CudaGraph:
-    """A CUDA graph.
-
-    Those of a thread share one memory pool, as no result in it outlives a replay, and one stream.
+class Pool:
+    """Memory and a stream that the graphs of one owner share, as none of their results outlives a
+    replay.
     """
 
-    shared = threading.local()
+    def __init__(self) -> None:
+        self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+
+
+class CudaGraph:
+    """A CUDA graph. Graphs of one pool must not be replayed at the same time."""
+
     lock = threading.Lock()  # a capture waits for all streams first, also for capturing ones
 
-    def __init__(self) -> None:
-        if not hasattr(self.shared, "pool"):
-            self.shared.pool = torch.cuda.graph_pool_handle()
-            self.shared.stream = torch.cuda.Stream()
-        self.graph = torch.cuda.CUDAGraph()
+    def __init__(self, pool: Pool) -> None:
+        self.pool, self.graph = pool, torch.cuda.CUDAGraph()
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
         """Context in which libraries allocate and choose kernels, outside a capture."""
-        stream = self.shared.stream
+        stream = self.pool.stream
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             yield
@@ -37,12 +40,12 @@ class CudaGraph:
         """Context that captures launches without running them."""
         # the thread that pins batches keeps calling CUDA; a context of our own, as torch's leaves
         # its stream current when a capture fails
-        pool, stream = self.shared.pool, self.shared.stream
+        handle, stream = self.pool.handle, self.pool.stream
         with (
             self.lock,
             torch.cuda.stream(stream),
             torch.cuda.graph(
-                self.graph, pool=pool, stream=stream, capture_error_mode="thread_local"
+                self.graph, pool=handle, stream=stream, capture_error_mode="thread_local"
             ),
         ):
             yield
@@ -50,8 +53,7 @@ class CudaGraph:
     def replay(self) -> None:
         self.graph.replay()
 
-    @classmethod
-    def recover(cls) -> None:
+    def recover(self) -> None:
         """Make torch forget a capture that CUDA aborted.
 
         Before torch 2.13, its random generator would stay in capturing state, and the next dropout
@@ -60,13 +62,13 @@ class CudaGraph:
         """
         torch.cuda.empty_cache()
         with contextlib.suppress(RuntimeError):  # it has ended already
-            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), cls.shared.pool)
-        cls.shared.pool = torch.cuda.graph_pool_handle()
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self.pool.handle)
+        self.pool.handle = torch.cuda.graph_pool_handle()
         number = torch.zeros((), device="cuda")
-        with contextlib.suppress(RuntimeError), cls().capturing():
+        with contextlib.suppress(RuntimeError), CudaGraph(self.pool).capturing():
             number.add_(1)
 
 
 def graph_class(device: torch.device) -> Callable[[], Any] | None:
-    """What captures on a device: a class with the methods of `CudaGraph`, or None."""
-    return CudaGraph if device.type == "cuda" else None
+    """What makes graphs on a device, with the methods of `CudaGraph` and one pool; or None."""
+    return functools.partial(CudaGraph, Pool()) if device.type == "cuda" else None

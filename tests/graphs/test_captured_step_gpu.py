@@ -1,6 +1,7 @@
 """--cuda-graphs on a GPU: what `Tape` cannot show. In bfloat16, with flash attention."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from torch import nn
 
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs.captured_step import CapturedStep
-from fairseq_plugins.graphs.cuda_graph import CudaGraph
+from fairseq_plugins.graphs.cuda_graph import CudaGraph, Pool
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
@@ -41,7 +42,7 @@ def deterministic():
 
 @pytest.fixture
 def make_step(build):
-    def make(name="ftc", *words, new_graph=CudaGraph):
+    def make(name="ftc", *words, graph=CudaGraph):
         arch, options = ARCHITECTURES[name]
         own = ["--mscffn-subspaces", "4"] if arch != "transformer" else []
         model = build(*options.split(), *SIZES, *own, *words, arch=arch, plain=True)
@@ -52,6 +53,7 @@ def make_step(build):
         window = getattr(model.encoder, "time_window", 1)
         criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
         spec = Spec.make(PAD, 64, window, 2)
+        new_graph = functools.partial(graph, Pool())
         return CapturedStep(model, criterion, flat, parameters, new_graph, None, spec)
 
     return make
@@ -164,7 +166,7 @@ def test_out_of_memory_while_capturing_falls_back(make_step, make_sample, caplog
             finally:
                 torch.cuda.set_per_process_memory_fraction(1.0)
 
-    step = make_step(new_graph=Starved)
+    step = make_step(graph=Starved)
     first, second = (pack(make_sample(n), step.spec) for n in LENGTHS[1:3])
     expected = [compute(step, rows, 0)[0] for rows in (first, second)]
     step.most = 64
@@ -175,7 +177,10 @@ def test_out_of_memory_while_capturing_falls_back(make_step, make_sample, caplog
         assert torch.isfinite(step.flat.gradient).all() and step.flat.gradient.any()
     assert not step.captures and step.most == 0 and torch.cuda.current_stream() == stream
     assert "capture stopped after 0 shapes of batches" in caplog.text
-    step.new_graph, step.most = CudaGraph, 64  # the device still captures
+    step.new_graph, step.most = (
+        functools.partial(CudaGraph, Pool()),
+        64,
+    )  # the device still captures
     assert float(compute(step, first, 64)[0]) == pytest.approx(float(expected[0]), rel=1e-2)
     assert len(step.captures) == 1
 

@@ -8,11 +8,11 @@ from unittest import mock
 
 import torch
 
-from fairseq_plugins.graphs.cuda_graph import CudaGraph
+from fairseq_plugins.graphs.cuda_graph import graph_class
 
 
-def test_threads_capture_one_after_the_other_and_share_no_memory(monkeypatch):
-    """Their replays may overlap, and a capture cannot begin beside another thread's."""
+def test_owners_capture_one_after_the_other_and_share_no_memory(monkeypatch):
+    """Their replays may overlap, and a capture cannot begin beside another one's."""
     pools, capturing, used = itertools.count(), [], set()
 
     @contextlib.contextmanager
@@ -23,7 +23,6 @@ def test_threads_capture_one_after_the_other_and_share_no_memory(monkeypatch):
         used.add((threading.get_ident(), pool, id(stream)))
         capturing.clear()
 
-    monkeypatch.setattr(CudaGraph, "shared", threading.local())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
     monkeypatch.setattr(torch.cuda, "Stream", mock.Mock)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", mock.Mock)
@@ -34,8 +33,9 @@ def test_threads_capture_one_after_the_other_and_share_no_memory(monkeypatch):
 
     def work():
         try:
+            new_graph = graph_class(torch.device("cuda"))
             for _ in range(5):
-                graph = CudaGraph()
+                graph = new_graph()
                 together.wait(60)
                 with graph.warming_up():
                     pass
