@@ -248,9 +248,20 @@ def _no_repeat_ngram(
     generated = tokens[:, 1 : step + 1]
     if size > step:
         return lprobs
+    return ban_ngrams(generated, generated[:, step - size + 1 :], lprobs)
+
+
+def ban_ngrams(generated: torch.Tensor, last: torch.Tensor, lprobs: torch.Tensor) -> torch.Tensor:
+    """Set tokens that would repeat an n-gram to -inf in `lprobs` (hypotheses x vocabulary).
+
+    Args:
+        generated: hypotheses x t, the tokens so far, and padding.
+        last: hypotheses x (n - 1), the last ones of them.
+        lprobs: changed in place; a single possible token stays possible.
+    """
+    size = last.size(1) + 1
     ngrams = generated.unfold(1, size, 1)
-    last = generated[:, step - size + 1 :].unsqueeze(1)
-    again = (ngrams[:, :, : size - 1] == last).all(dim=2)
+    again = (ngrams[:, :, : size - 1] == last.unsqueeze(1)).all(dim=2)
     again &= lprobs.topk(2, dim=1).values[:, 1:] > -math.inf  # summing booleans takes longer
     most = torch.where(again, -math.inf, math.inf).to(lprobs)
     return lprobs.scatter_reduce_(1, ngrams[:, :, size - 1], most, "amin")

@@ -26,21 +26,26 @@ def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tenso
         the results, ... x d_i each; on a GPU, views of one tensor that are contiguous only in the
             last dimension.
     """
-    if x.device.type == "cpu" or not all(_is_plain(layer) for layer in projections):
+    if x.device.type == "cpu" or not all(map(is_linear, projections)):
         return tuple(layer(x) for layer in projections)
     return _one_product(x, projections)
 
 
 def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
+    # split, not slices: its backward concatenates the gradients in one copy
+    out = F.linear(x, *concatenate(projections))
+    sizes: list[Any] = [layer.out_features for layer in projections]
+    return torch.split(out, sizes, dim=-1)
+
+
+def concatenate(projections: Sequence[nn.Module]) -> tuple[Tensor, Tensor | None]:
+    """The weight and the bias (or None) of several linear layers as one."""
     weights: list[Any] = [layer.weight for layer in projections]
     biases: list[Any] = [layer.bias for layer in projections if layer.bias is not None]
-    bias = torch.cat(biases) if biases else None
-    # split, not slices: its backward concatenates the gradients in one copy
-    out = F.linear(x, torch.cat(weights), bias)
-    return torch.split(out, [weight.size(0) for weight in weights], dim=-1)
+    return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def is_linear(layer: nn.Module) -> bool:
     """Whether calling the layer only computes its product."""
     return type(layer) is nn.Linear and not (
         layer._forward_pre_hooks or layer._forward_hooks or layer._backward_hooks

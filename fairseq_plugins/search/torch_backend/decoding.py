@@ -4,16 +4,21 @@ import functools
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
 from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers, run_decoder_layer
+from fairseq_plugins.layers.projections import concatenate, is_linear
+from fairseq_plugins.layers.residual import is_on_gpu
 
 from .unknown import to_known
 
 # search steps that fit into the first cache of keys and values; a full cache doubles
 FIRST_STEPS = 32
+# fused attention on a GPU copies a mask whose rows are no multiple of 16 bytes
+ALIGNED = 8
 Slots = slice | Tensor
 
 
@@ -46,12 +51,15 @@ class BeamDecoding:
       continues another. Attention computes scores for all slots of a sentence, and adds the mask.
     - The first step is the same for all hypotheses and is computed once per sentence.
 
+    All its tensors are attributes of it or of `parts`, so that a captured step finds them.
+
     Args:
         decoder: in evaluation mode; `can_decode_in_beams` must hold for it.
         encoder_out: the encoder's output, one row per sentence.
         beam_size: n.
         numbers: B x S, the source with numbers for unknown subwords (see `unknown`); None if
             hypotheses have no such tokens.
+        masked: whether the source has a mask also if it has no padding.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class BeamDecoding:
         encoder_out: dict[str, list[Tensor]],
         beam_size: int,
         numbers: Tensor | None = None,
+        masked: bool = False,
     ) -> None:
         self.decoder = decoder
         self.copying: CopyAttention | None = getattr(decoder, "copying", None)
@@ -67,15 +76,19 @@ class BeamDecoding:
         self.has_numbers = numbers is not None
         memory = encoder_out["encoder_out"][0]  # S x B x d
         self.sentences = memory.size(1)
-        self.source = [_SourceAttention(layer.encoder_attn, memory) for layer in decoder.layers]
+        copies = self.copying is not None
+        self.source = [
+            _SourceAttention(layer.encoder_attn, memory, copies and layer is decoder.layers[-1])
+            for layer in decoder.layers
+        ]
+        self.capacity = FIRST_STEPS  # the last step that there is room for
+        places = self._places()
         self.target = [
-            _TargetAttention(layer.self_attn, self.sentences, 1 + FIRST_STEPS * beam_size, memory)
+            _TargetAttention(layer.self_attn, self.sentences, places, memory)
             for layer in decoder.layers
         ]
         # added to the scores before softmax: 0 at slots of the hypothesis, -inf at others
-        self.visible = memory.new_full(  # B x n x slots
-            (self.sentences, beam_size, 1 + FIRST_STEPS * beam_size), float("-inf")
-        )
+        self.visible = memory.new_full((self.sentences, beam_size, places), float("-inf"))
         self.own_place = memory.new_full((beam_size, beam_size), float("-inf")).fill_diagonal_(0.0)
         self.own_slots = torch.arange(1, 1 + beam_size, device=memory.device)  # of step 1
         self.positions: Tensor | None = None  # embedded, steps x d
@@ -85,12 +98,18 @@ class BeamDecoding:
             followed = self.words if numbers is None else numbers
             before = find_before(followed, decoder.padding_idx, decoder.end)
             self.before = before.unsqueeze(1)
-        self.source_visible: Tensor | None = None  # B x 1 x S
+        self.source_visible: Tensor | None = None  # B x 1 x 1 x S
         if encoder_out["encoder_padding_mask"]:
             padding = encoder_out["encoder_padding_mask"][0]
-            if bool(padding.any()):
+            if masked or bool(padding.any()):
                 visible = torch.zeros_like(padding, dtype=memory.dtype)
-                self.source_visible = visible.masked_fill_(padding, float("-inf")).unsqueeze(1)
+                visible.masked_fill_(padding, float("-inf"))
+                self.source_visible = visible[:, None, None]
+
+    @property
+    def parts(self) -> list["_Attention"]:
+        """The layers' attentions, which hold further state."""
+        return [*self.source, *self.target]
 
     def reorder(self, order: Tensor) -> None:
         """Let hypothesis i continue hypothesis `order[i]`, and drop finished sentences.
@@ -103,7 +122,7 @@ class BeamDecoding:
         if order.size(0) != self.sentences:
             kept = torch.div(order[:, 0], self.beam_size, rounding_mode="floor")
             self.sentences = order.size(0)
-            for attention in self.source + self.target:
+            for attention in self.parts:
                 attention.keep(kept)
             if self.copying is not None:
                 self.words = self.words.index_select(0, kept)
@@ -135,32 +154,29 @@ class BeamDecoding:
         if number == 0:
             previous = previous[:: self.beam_size]
         width = previous.size(0) // self.sentences  # n, or 1 in the first step
-        self.reserve(number)
         slots: Slots
         place: int | Tensor
         if at is None:
+            self.reserve(number)
             start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
             used = start + width
             slots, place = slice(start, used), number
+            if is_on_gpu(self.visible):
+                used = _round_up(used)
         else:
             used = self.visible.size(2)
             slots, place = (at - 1) * self.beam_size + self.own_slots, at
         own = self.own_place if number else self.own_place.new_zeros(self.beam_size, 1)
-        _write(self.visible, slots, own.expand(self.sentences, -1, -1))
+        _write(self.visible, 2, slots, own.expand(self.sentences, -1, -1))
         x = inputs = self._embed(previous, place)
-        heads = decoder.layers[0].self_attn.num_heads
-        visible = _for_each_head(self.visible[:, :width, :used], heads)
-        source_visible = None
-        if self.source_visible is not None:
-            source_visible = _for_each_head(self.source_visible.expand(-1, width, -1), heads)
+        visible = self.visible[:, None, :width, :used]
         for layer, target, source in zip(decoder.layers, self.target, self.source):
-            x, weights = run_decoder_layer(  # weights: (B h) x n x S
+            x, weights = run_decoder_layer(  # weights: B x h x n x S, of the last layer
                 layer,
                 x,
                 functools.partial(target, slots=slots, visible=visible),
-                functools.partial(source, visible=source_visible),
+                functools.partial(source, visible=self.source_visible),
             )
-        assert weights is not None
         if decoder.layer_norm is not None:
             x = decoder.layer_norm(x)
         if decoder.project_out_dim is not None:
@@ -168,7 +184,8 @@ class BeamDecoding:
         x = x.view(self.sentences, width, -1)
         extra: dict[str, list[Tensor | None]] = {}
         if self.copying is not None:
-            attention = weights.view(self.sentences, heads, width, -1).mean(dim=1)
+            assert weights is not None
+            attention = weights.mean(dim=1)
             inputs = inputs.view(self.sentences, width, -1)
             of_source = (self.words, self.places, self.before)
             previous = previous.view(self.sentences, width)
@@ -182,23 +199,25 @@ class BeamDecoding:
 
     def reserve(self, number: int) -> None:
         """Make room for a step: in the caches, the mask, and the table of positions."""
-        while 1 + number * self.beam_size > self.visible.size(2):
-            unseen = torch.full_like(self.visible, float("-inf"))
-            self.visible = torch.cat([self.visible, unseen], dim=2)
+        if number > self.capacity:
+            while number > self.capacity:
+                self.capacity *= 2
+            more = self._places() - self.visible.size(2)
+            self.visible = F.pad(self.visible, (0, more), value=float("-inf"))
             for attention in self.target:
-                attention.double()
+                attention.enlarge(more)
         if self.decoder.embed_positions is None:
             return
         if self.positions is None or number >= self.positions.size(0):
-            count = min(max(2 * number, FIRST_STEPS), self.decoder.max_positions())
+            count = min(self.capacity + 1, self.decoder.max_positions())
             no_padding = torch.full(
                 (1, count), self.decoder.padding_idx + 1, device=self.visible.device
             )
             self.positions = self.decoder.embed_positions(no_padding)[0]
 
-    def room(self) -> tuple[int, int]:
-        """The sizes that `reserve` enlarges: numbers of slots and of positions."""
-        return self.visible.size(2), 0 if self.positions is None else self.positions.size(0)
+    def _places(self) -> int:
+        """Slots of the first step and of `capacity` later ones, or a few more."""
+        return _round_up(1 + self.capacity * self.beam_size)
 
     def _embed(self, previous: Tensor, number: int | Tensor) -> Tensor:
         """Embed tokens at the position of a step: rows to rows x d."""
@@ -213,96 +232,113 @@ class BeamDecoding:
 
 
 class _Attention:
-    """Attention of hypotheses to cached keys and values of their sentence, B x h x slots x s."""
+    """Attention of hypotheses to cached keys and values of their sentence.
 
-    keys: Tensor
-    values: Tensor
+    The cache is 2 x B x h x slots x s: keys, then values.
+    """
 
-    def __init__(self, attention: Any) -> None:
-        self.attention = attention
+    cache: Tensor
+
+    def __init__(self, attention: Any, weighs: bool = False) -> None:
+        self.attention, self.weighs = attention, weighs
 
     def keep(self, sentences: Tensor) -> None:
-        self.keys = self.keys.index_select(0, sentences)
-        self.values = self.values.index_select(0, sentences)
+        self.cache = self.cache.index_select(1, sentences)
 
-    def attend(self, x: Tensor, places: int, visible: Tensor | None) -> tuple[Tensor, Tensor]:
+    def heads(self, x: Tensor) -> Tensor:
+        """(B n) x d to B x h x n x s."""
+        _, sentences, heads, _, size = self.cache.shape
+        return x.view(sentences, -1, heads, size).transpose(1, 2)
+
+    def attend(
+        self, queries: Tensor, places: int, visible: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Attend to the first `places` slots.
 
         Args:
-            x: (B n) x d.
+            queries: B x h x n x s.
             places: number of slots.
-            visible: (B h) x n x places, 0 or -inf, or None for no mask.
+            visible: 0 or -inf, in a shape that expands to B x h x n x places; None for no mask.
 
         Returns:
-            (B n) x d, and the weights, (B h) x n x places, in float32 at least.
+            (B n) x d, and with `weighs` the weights, B x h x n x places, in float32 at least.
         """
-        attention = self.attention
-        sentences, heads, _, size = self.keys.shape
-        keys = self.keys[:, :, :places].flatten(0, 1)
-        values = self.values[:, :, :places].flatten(0, 1)
-        queries = attention.q_proj(x).mul_(attention.scaling)
-        queries = queries.view(sentences, -1, heads, size).transpose(1, 2).flatten(0, 1)
-        if visible is None:
-            scores = torch.bmm(queries, keys.transpose(1, 2))
+        attention, weights = self.attention, None
+        keys, values = self.cache[0, :, :, :places], self.cache[1, :, :, :places]
+        if self.weighs:
+            scores = torch.matmul(queries * attention.scaling, keys.transpose(2, 3))
+            scores = scores if visible is None else scores + visible
+            # float32, as fairseq's softmax
+            exact = torch.promote_types(scores.dtype, torch.float32)
+            weights = torch.softmax(scores, dim=-1, dtype=exact)
+            read = torch.matmul(weights.type_as(values), values)
         else:
-            scores = torch.baddbmm(visible, queries, keys.transpose(1, 2))
-        # float32, as fairseq's softmax
-        exact = torch.promote_types(scores.dtype, torch.float32)
-        weights = torch.softmax(scores, dim=-1, dtype=exact)
-        read = torch.bmm(weights.type_as(values), values).view(sentences, heads, -1, size)
-        return attention.out_proj(read.transpose(1, 2).reshape(x.shape)), weights
+            read = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=visible, scale=attention.scaling
+            )
+        read = read.transpose(1, 2)
+        return attention.out_proj(read.reshape(-1, read.size(2) * read.size(3))), weights
 
 
 class _SourceAttention(_Attention):
     """Cross-attention: keys and values are computed once."""
 
-    def __init__(self, attention: Any, memory: Tensor) -> None:
-        super().__init__(attention)
+    def __init__(self, attention: Any, memory: Tensor, weighs: bool) -> None:
+        super().__init__(attention, weighs)
         # S x B x d -> B x h x S x s
-        self.keys, self.values = (
-            projection(memory)
-            .view(*memory.shape[:2], attention.num_heads, -1)
-            .permute(1, 2, 0, 3)
-            .contiguous()
-            for projection in (attention.k_proj, attention.v_proj)
+        self.cache = torch.stack(
+            [
+                projection(memory)
+                .view(*memory.shape[:2], attention.num_heads, -1)
+                .permute(1, 2, 0, 3)
+                for projection in (attention.k_proj, attention.v_proj)
+            ]
         )
 
-    def __call__(self, x: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.attend(x, self.keys.size(2), visible)
+    def __call__(self, x: Tensor, visible: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self.attend(self.heads(self.attention.q_proj(x)), self.cache.size(3), visible)
 
 
 class _TargetAttention(_Attention):
-    """Self-attention of each hypothesis to its own past: each step adds keys and values."""
+    """Self-attention of each hypothesis to its own past: each step adds keys and values.
+
+    On a GPU queries, keys and values are one product.
+    """
 
     def __init__(self, attention: Any, sentences: int, places: int, like: Tensor) -> None:
         super().__init__(attention)
-        shape = (sentences, attention.num_heads, places, attention.head_dim)
-        # a captured step reads all slots: their content times 0 must be 0
-        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
+        # attention reads all slots: their content times 0 must be 0
+        self.cache = like.new_zeros(2, sentences, attention.num_heads, places, attention.head_dim)
+        self.projections = attention.q_proj, attention.k_proj, attention.v_proj
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        if is_on_gpu(like) and all(map(is_linear, self.projections)):
+            self.weight, self.bias = concatenate(self.projections)
 
-    def double(self) -> None:
-        self.keys = torch.cat([self.keys, torch.zeros_like(self.keys)], dim=2)
-        self.values = torch.cat([self.values, torch.zeros_like(self.values)], dim=2)
+    def enlarge(self, places: int) -> None:
+        self.cache = F.pad(self.cache, (0, 0, 0, places))
 
-    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> tuple[Tensor, Tensor]:
-        sentences, heads, _, size = self.keys.shape
-        for cache, projection in (
-            (self.keys, self.attention.k_proj),
-            (self.values, self.attention.v_proj),
-        ):
-            new = projection(x).view(sentences, -1, heads, size).transpose(1, 2)
-            _write(cache, slots, new)
-        return self.attend(x, visible.size(2), visible)
+    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.weight is None:
+            queries, *new = (self.heads(projection(x)) for projection in self.projections)
+            for which, added in enumerate(new):
+                _write(self.cache[which], 2, slots, added)
+        else:
+            _, sentences, heads, _, size = self.cache.shape
+            product = F.linear(x, self.weight, self.bias)
+            product = product.view(sentences, -1, 3, heads, size).permute(2, 0, 3, 1, 4)
+            queries = product[0]
+            _write(self.cache, 3, slots, product[1:])
+        return self.attend(queries, visible.size(3), visible)
 
 
-def _write(to: Tensor, slots: Slots, new: Tensor) -> None:
-    """Write slots, which are the third dimension."""
+def _write(to: Tensor, dim: int, slots: Slots, new: Tensor) -> None:
+    """Write slots, which are this dimension."""
     if isinstance(slots, slice):
-        to[:, :, slots] = new
+        to.narrow(dim, slots.start, slots.stop - slots.start).copy_(new)
     else:
-        to.index_copy_(2, slots, new)
+        to.index_copy_(dim, slots, new)
 
 
-def _for_each_head(visible: Tensor, heads: int) -> Tensor:
-    """Repeat a mask for each head: B x n x places to (B h) x n x places."""
-    return visible.unsqueeze(1).expand(-1, heads, -1, -1).flatten(0, 1)
+def _round_up(places: int) -> int:
+    return -(-places // ALIGNED) * ALIGNED

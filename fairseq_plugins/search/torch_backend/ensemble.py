@@ -55,6 +55,7 @@ class BeamEnsemble(EnsembleModel):
         encoder_outs: list[dict[str, list[Tensor]]],
         beam_size: int,
         numbers: Tensor | None = None,
+        masked: bool = False,
     ) -> list[BeamDecoding]:
         """The state of each model for a new batch.
 
@@ -62,9 +63,10 @@ class BeamEnsemble(EnsembleModel):
             encoder_outs: output of each model, one row per sentence.
             beam_size: number of hypotheses of a sentence.
             numbers: B x S, the source with numbers for unknown subwords, or None.
+            masked: see `BeamDecoding`.
         """
         return [
-            BeamDecoding(model.decoder, encoder_out, beam_size, numbers)
+            BeamDecoding(model.decoder, encoder_out, beam_size, numbers, masked)
             for model, encoder_out in zip(self.models, encoder_outs)
         ]
 

@@ -1,30 +1,27 @@
 """fairseq's generator, with a beam search that keeps its decisions on the device."""
 
-import logging
 import math
 import os
-import threading
 from collections import deque
-from typing import Any, NamedTuple, Optional
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from fairseq_plugins.errors import first_cause
+from fairseq_plugins.compat.generation import ban_ngrams
 from fairseq_plugins.graphs.cuda_graph import graph_class
 
 from .ensemble import BeamEnsemble
 from .grouped_top_k import best_continuations
+from .step_graphs import StepGraphs, bucket, pad_encoded, pad_tokens
 from .unknown import NUMBERS, UnknownSubwords
-
-logger = logging.getLogger(__name__)
-_warm = threading.local()  # `new_graph`: what has captured, as libraries have memory per thread
 
 VARIABLE = "FAIRSEQ_PLUGINS_CAPTURED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
-KEPT = 0.5  # on a GPU, they leave the batch when less than this share remains
+KEPT = 0.5  # on a GPU, they leave the batch when this share of it is enough for the others
 # the entry of a batch with the most tokens of the hypotheses of each sentence, int64 on the CPU
 LIMITS = "length_limits"
 Hypothesis = dict[str, Tensor]
@@ -40,16 +37,16 @@ class BeamGenerator(SequenceGenerator):
 
     Sampling, fairseq's other searches and language models use fairseq's loop, see `accelerate`.
 
-    With `captures`, a step of decoder and search is captured as a CUDA graph, which later steps of
-    the batch replay. This is for GPUs, and off unless FAIRSEQ_PLUGINS_CAPTURED_SEARCH is 1. The
-    first two steps, the last one and those with a prefix are not captured; neither are searches
-    with --no-repeat-ngram-size.
+    On a GPU all steps but the first replay CUDA graphs (see `StepGraphs`), unless
+    FAIRSEQ_PLUGINS_CAPTURED_SEARCH is 0. Another search at the same time, in another thread,
+    launches its kernels one by one.
 
     In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for
     subwords of their source that the dictionary lacks.
     """
 
     captures: bool | None = None  # whether to capture steps; None: the variable decides
+    graphs: StepGraphs | None = None
 
     def _generate(
         self,
@@ -60,8 +57,27 @@ class BeamGenerator(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         if constraints is not None:  # an error of fairseq's
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        more: Any = sample.get(NUMBERS), sample.get(LIMITS)
-        return _Batch(self, sample["net_input"], prefix_tokens, bos_token, *more).run()
+        more: Any = {"numbers": sample.get(NUMBERS), "limits": sample.get(LIMITS)}
+        inputs = self, sample["net_input"], prefix_tokens, bos_token
+        graphs = self._find_graphs(sample["net_input"]["src_tokens"].device)
+        if graphs is None or not graphs.lock.acquire(blocking=False):
+            return _Batch(*inputs, **more).run()
+        try:
+            graphs.begin()
+            return _Batch(*inputs, **more, graphs=graphs).run()
+        finally:
+            graphs.lock.release()
+
+    def _find_graphs(self, device: torch.device) -> StepGraphs | None:
+        """The captured steps, or None if steps are not to be captured."""
+        captures = self.captures
+        if captures is None:
+            captures = os.environ.get(VARIABLE, "1") != "0"
+        if captures and self.graphs is None:
+            new_graph = graph_class(device)
+            if new_graph is not None:
+                self.graphs = StepGraphs(new_graph, self.model.models)
+        return self.graphs if captures and self.graphs and not self.graphs.failed else None
 
 
 class _Batch:
@@ -70,7 +86,8 @@ class _Batch:
     In the first step, all hypotheses of a sentence are equal, and only n' = 1 is computed; then n'
     = n. Of up to 2 n candidates of a sentence, those that end among the first n are results, and
     the first n others continue. Sentences with n results are done. They leave the batch later;
-    until then, their rows are computed and ignored.
+    until then, their rows are computed and ignored. So are the sentences that fill a bucket of
+    `graphs`, which are done from the start.
     """
 
     def __init__(
@@ -81,69 +98,117 @@ class _Batch:
         start: int | None,
         numbers: Tensor | None = None,
         limits: Tensor | None = None,
+        graphs: StepGraphs | None = None,
     ) -> None:
-        self.generator = generator
+        self.generator, self.graphs = generator, graphs
         self.model: BeamEnsemble = generator.model
         self.beam, self.prefix = generator.beam_size, prefix
         source = net_input["src_tokens"]
-        self.sentences, length = source.shape[:2]
+        sentences, length = source.shape[:2]
         if limits is None:
             longest = int(generator.max_len_a * length + generator.max_len_b)
-            limits = torch.full((self.sentences,), longest)
+            limits = torch.full((sentences,), longest)
         limits = limits.clamp(max=generator.max_len - 1)
         self.first_limit, self.last = int(limits.min()), int(limits.max())
-        self.limits = limits.to(source.device)
         assert generator.min_len <= self.last, (
             "min_len cannot be larger than max_len, please adjust these!"
         )
+        self.limits = limits.to(source.device)
+        self.forced_steps = 0 if prefix is None else min(prefix.size(1), self.last)
+        encoded = self.model.forward_encoder(net_input)
+        self.sentences = sentences
+        if graphs is not None:
+            self.sentences, pad = bucket(sentences), generator.pad
+            rows = torch.arange(self.sentences, device=source.device)
+            rows = rows.masked_fill(rows >= sentences, 0)
+            encoded = [pad_encoded(each, rows, bucket(length), pad) for each in encoded]
+            self.limits = self.limits[rows]
+            if numbers is not None:
+                numbers = pad_tokens(numbers, rows, bucket(length), pad)
+            if prefix is not None:
+                self.prefix = pad_tokens(prefix, rows, bucket(prefix.size(1)), pad)
         self.unknown: UnknownSubwords | None = None
         if numbers is not None:
-            self.unknown = UnknownSubwords(numbers, generator.tgt_dict)
-        encoded = self.model.forward_encoder(net_input)
-        self.decodings = self.model.begin(encoded, self.beam, numbers)
+            self.unknown = UnknownSubwords(numbers, generator.tgt_dict, bucket if graphs else None)
+        self.decodings = self.model.begin(encoded, self.beam, numbers, graphs is not None)
         start = generator.eos if start is None else start
-        rows = self.sentences * self.beam
-        self.previous = source.new_full((rows,), start, dtype=torch.long)
-        self.offsets = torch.arange(0, rows, self.beam, device=source.device).unsqueeze(1)  # B x 1
+        hypotheses = self.sentences * self.beam
+        self.previous = source.new_full((hypotheses,), start, dtype=torch.long)
+        self.offsets = torch.arange(0, hypotheses, self.beam, device=source.device).unsqueeze(1)
         self.order = torch.arange(2 * self.beam, device=source.device)
         self.ignored = self.order.new_zeros(self.sentences, self.beam, dtype=torch.bool)
         self.found = self.order.new_zeros(self.sentences)  # results of each sentence
-        self.history: Tensor | None = None  # (B n) x (T + 1), if n-grams must not repeat
+        self.found[sentences:] = self.beam
+        self.suppressed = generator.token_indices_to_suppress
+        if self.suppressed is not None:
+            self.suppressed = self.suppressed.to(source.device)
+        steps = self.decodings[0].capacity + 1
+        self.history: Tensor | None = None  # (B n) x (steps + 1), if n-grams must not repeat
         if generator.repeat_ngram_blocker is not None:
-            self.history = self.previous.new_full((rows, self.last + 2), generator.pad)
+            self.history = self.previous.new_full((hypotheses, steps + 1), generator.pad)
             self.history[:, 0] = start
-        self.log = _Log(self.last + 1, self.sentences, self.beam)
+        self.log = _Log(steps, sentences)
         self.late = _Late()
-        captures = generator.captures
-        if captures is None:
-            captures = os.environ.get(VARIABLE, "0") == "1"
-        self.new_graph = graph_class(source.device) if captures else None
-        self.captured: _Captured | None = None
+        self.graph: Any = None
 
     def run(self) -> list[list[Hypothesis]]:
         for number in range(self.last + 1):
-            if self.new_graph is not None and self._can_capture(number):
-                self._replay(number)
-            else:
+            self._prepare(number)
+            if self.graph is None:
                 self.step(number)
-            done = self.late((self.found >= self.beam) | (self.limits <= number))
+            else:
+                self.graph.replay()
+            done = self.late(self.done)
             if done is None or not bool(done.any()):
                 continue
             if bool(done.all()):
                 break
-            if not self.found.is_cuda or int(done.sum()) > (1 - KEPT) * len(done):
-                self.keep(done.logical_not().nonzero().squeeze(1))
-        results = self.log.results(self.generator)
+            kept = done.logical_not().nonzero().squeeze(1)
+            size = len(kept) if self.graphs is None else bucket(len(kept))
+            late = self.graphs is not None or self.found.is_cuda
+            if not late or size <= KEPT * len(done):
+                self.keep(F.pad(kept, (0, size - len(kept)), value=int(kept[0])), number, len(kept))
+        results = self.log.results(self.generator, number + 1)
         # after the last step each sentence has a result, unless the search options forbid all
         assert all(results), f"{self.last} < {self.last}"
         return results
+
+    def _prepare(self, number: int) -> None:
+        """Make room for a step, and find the graph that computes it, if there is one."""
+        more = self.decodings[0].capacity
+        if number > more:
+            for each in self.decodings:
+                each.reserve(number)
+            self.log.enlarge(more)
+            if self.history is not None:
+                self.history = F.pad(self.history, (0, more), value=self.generator.pad)
+            self.graph = None
+        if number >= self.forced_steps and self.prefix is not None:
+            self.prefix = self.graph = None
+        if number == 0 or self.graph is not None or self.graphs is None:
+            return
+        generator, blocker = self.generator, self.generator.repeat_ngram_blocker
+        constants = (
+            *(generator.beam_size, generator.min_len, generator.temperature),
+            *(generator.unk_penalty, blocker and blocker.no_repeat_ngram_size),
+        )
+        self.at = torch.full((1,), number, device=self.found.device)
+        parts = [part for each in self.decodings for part in (each, *each.parts)]
+        holders = [self, self.log, *parts, *([self.unknown] if self.unknown else [])]
+        self.graph = self.graphs.enter(holders, constants, self._step_on_device)
+        if self.graph is None:
+            self.graphs = None
+
+    def _step_on_device(self) -> None:
+        self.step(1, self.at)
+        self.at = self.at + 1
 
     def step(self, number: int, at: Tensor | None = None) -> None:
         """Find the candidates of a step, log those that end, and continue the best others.
 
         Args:
             number: the number of the step, from 0.
-            at: the same on the device (one int64) while the step is captured.
+            at: the same on the device (one int64) while a step after the first is captured.
         """
         beam = self.beam
         log_probs, copied = self.model.step(
@@ -151,7 +216,7 @@ class _Batch:
         )
         if number == 0:
             self.totals = log_probs.new_zeros(self.sentences, 1)
-        log_probs, ended_before = self._restrict(log_probs.contiguous(), number, copied)
+        log_probs, ended_before = self._restrict(log_probs.contiguous(), number, at, copied)
         totals, tokens, parents = best_continuations(log_probs, self.totals, beam)
         if ended_before is not None:
             parents = parents.masked_fill(ended_before.unsqueeze(1), 0)
@@ -159,6 +224,7 @@ class _Batch:
         first = ends[:, :beam].masked_fill_(self.ignored, False)  # a view
         fresh = first & (first.cumsum(dim=1) + self.found.unsqueeze(1) <= beam)
         self.found = self.found + fresh.sum(dim=1)
+        self.done = (self.found >= beam) | (self.limits <= (number if at is None else at))
         # the first n candidates that do not end; if too few, others that are ignored
         first |= self.ignored
         place = ends * (2 * beam) + self.order[: ends.size(1)]
@@ -173,103 +239,48 @@ class _Batch:
         )
         self.previous = next_tokens.flatten()
         continued = (next_parents + self.offsets).flatten()
-        for decoding in self.decodings:
-            decoding.reorder(continued)
+        for each in self.decodings:
+            each.reorder(continued)
         if self.history is not None:
             self.history = self.history.index_select(0, continued)
-            self.history[:, number + 1] = self.previous
+            _write(self.history, 1, number + 1 if at is None else at + 1, self.previous)
 
-    def _can_capture(self, number: int) -> bool:
-        """Whether a step equals the following ones, except for its number."""
-        prefix = 0 if self.prefix is None else self.prefix.size(1)
-        return (
-            max(2, prefix) <= number < self.first_limit
-            and self.history is None
-            and self.generator.token_indices_to_suppress is None
-        )
+    def keep(self, kept: Tensor, number: int, real: int) -> None:
+        """Continue only with these sentences.
 
-    def _replay(self, number: int) -> None:
-        """Replay the captured step; capture it first, or again if something fixed changed."""
-        for decoding in self.decodings:
-            decoding.reserve(number)
-        kind = [number < self.generator.min_len, *(d.room() for d in self.decodings)]
-        if self.captured is None or self.captured.kind != kind:
-            self.captured = self._capture(number, kind)
-        if self.captured is None:
-            self.step(number)
-            return
-        self.captured.at.fill_(number)
-        self.captured.graph.replay()
-        self.log.used = number + 1
-
-    def _capture(self, number: int, kind: list[Any]) -> Optional["_Captured"]:
-        """Capture a step; None if that fails, and then nothing else is captured."""
-        assert self.new_graph is not None
-        state = [x.clone() for x in self._state()]  # state that a captured graph reads and writes
-        before = [x.clone() for x in state]
-        at = torch.full((1,), number, device=self.found.device)
-        graph = self.new_graph()
-        try:
-            # earlier steps ran the same kernels; libraries allocate here, once
-            warm = getattr(_warm, "new_graph", None) is type(graph)
-            contexts = [] if warm else [graph.warming_up()]
-            for context in (*contexts, graph.capturing()):
-                self._set_state(state)
-                with context:
-                    self.step(number, at)
-                    for x, new in zip(state, self._state()):
-                        x.copy_(new)
-                for x, old in zip(state, before):
-                    x.copy_(old)
-            _warm.new_graph = type(graph)
-        except RuntimeError as error:
-            self.new_graph = None
-            logger.warning(f"search steps are not captured: {first_cause(error)}")
-            graph.recover()
-            return None
-        finally:
-            self._set_state(before if self.new_graph is None else state)
-        return _Captured(graph, at, kind)
-
-    def _state(self) -> list[Tensor]:
-        """The state that a step replaces; caches and log are written in place."""
-        visible = [decoding.visible for decoding in self.decodings]
-        return [self.previous, self.totals, self.ignored, self.found, *visible]
-
-    def _set_state(self, state: list[Tensor]) -> None:
-        self.previous, self.totals, self.ignored, self.found, *visible = state
-        for decoding, of_decoding in zip(self.decodings, visible):
-            decoding.visible = of_decoding
-
-    def keep(self, kept: Tensor) -> None:
-        """Continue only with these sentences; `kept` is on the host."""
+        Args:
+            kept: on the host; may be the first sentence again.
+            number: of the step before.
+            real: how many of them are real; the others are done.
+        """
+        self.log.keep(kept, number + 1, real)
         kept = kept.to(self.found.device)
         rows = (kept.unsqueeze(1) * self.beam + self.order[: self.beam]).flatten()
         self.sentences = len(kept)
         self.offsets = self.offsets[: len(kept)]
         self.previous, self.totals = self.previous[rows], self.totals[kept]
         self.ignored, self.found = self.ignored[kept], self.found[kept]
-        self.limits = self.limits[kept]
+        self.limits, self.done = self.limits[kept], self.done[kept]
+        self.found[real:] = self.beam
         if self.prefix is not None:
             self.prefix = self.prefix[kept]
         if self.history is not None:
             self.history = self.history[rows]
         if self.unknown is not None:
             self.unknown.keep(kept)
-        for decoding in self.decodings:
-            decoding.reorder(rows)
-        self.log.keep(kept)
+        for each in self.decodings:
+            each.reorder(rows)
         self.late = _Late()
-        self.captured = None
+        self.graph = None
 
     def _restrict(
-        self, log_probs: Tensor, number: int, copied: Tensor | None
+        self, log_probs: Tensor, number: int, at: Tensor | None, copied: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Apply the search options, partly in place, and divide <unk> among unknown subwords.
 
         Args:
             log_probs: B x n' x V, contiguous.
-            number: of the step.
+            number, at: of the step.
             copied: B x n' x S, the attention that copies, or None.
 
         Returns:
@@ -282,31 +293,43 @@ class _Batch:
         rows[:, generator.pad].fill_(nothing)
         if generator.unk_penalty:
             rows[:, generator.unk] -= generator.unk_penalty
-        if number >= self.first_limit:
+        if at is not None or number >= self.first_limit:
             ends = log_probs[:, :, eos].clone()
-            log_probs.masked_fill_((self.limits <= number).view(-1, 1, 1), nothing)
+            over = self.limits <= (number if at is None else at)
+            log_probs.masked_fill_(over.view(-1, 1, 1), nothing)
             log_probs[:, :, eos] = ends
         forced: Tensor | None = None
-        if self.prefix is not None and number < min(self.prefix.size(1), self.last):
+        if self.prefix is not None:
             forced = self.prefix[:, number]
+            if at is not None:
+                forced = self.prefix.index_select(1, at).squeeze(1)
         if self.unknown is not None and copied is not None:
             log_probs = self.unknown.divide(log_probs, copied, forced)
             rows = log_probs.flatten(0, 1)
         if forced is not None:
             ended = self._force(log_probs, forced)
         else:
-            if number < generator.min_len:
+            if at is not None and generator.min_len > 1:
+                rows[:, eos].masked_fill_(at < generator.min_len, nothing)
+            elif number < generator.min_len and at is None:
                 rows[:, eos].fill_(nothing)
-            if generator.token_indices_to_suppress is not None:
-                rows.index_fill_(1, generator.token_indices_to_suppress.to(rows.device), nothing)
-        if (
-            self.history is not None
-            and number >= generator.repeat_ngram_blocker.no_repeat_ngram_size
-        ):
-            rows = generator.repeat_ngram_blocker(
-                self.history, rows, self.sentences, self.beam, number
-            )
+            if self.suppressed is not None:
+                rows.index_fill_(1, self.suppressed, nothing)
+        if self.history is not None:
+            rows = self._ban_ngrams(self.history, rows, number, at)
         return rows.view_as(log_probs), ended
+
+    def _ban_ngrams(self, history: Tensor, rows: Tensor, number: int, at: Tensor | None) -> Tensor:
+        """Forbid the tokens that would repeat an n-gram of a hypothesis."""
+        blocker: Any = self.generator.repeat_ngram_blocker
+        size = blocker.no_repeat_ngram_size
+        if at is None:
+            if number < size:
+                return rows
+            found: Tensor = blocker(history, rows, self.sentences, self.beam, number)
+            return found
+        last = (at + 1 - torch.arange(size - 1, 0, -1, device=at.device)).clamp(min=0)
+        return ban_ngrams(history[:, 1:], history.index_select(1, last), rows)
 
     def _force(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
         """Allow only one token per sentence: B, or padding without a prefix."""
@@ -319,14 +342,6 @@ class _Batch:
         for x in (log_probs[:, :, eos], self.totals):
             x.copy_(torch.where(ended.unsqueeze(1), x[:, :1], x))
         return ended
-
-
-class _Captured(NamedTuple):
-    """A captured search step, its input (the number), and everything fixed in it."""
-
-    graph: Any
-    at: Tensor
-    kind: list[Any]
 
 
 class _Late:
@@ -353,18 +368,27 @@ class _Late:
         return copy
 
 
+def _write(to: Tensor, dim: int, index: int | Tensor, new: Tensor) -> None:
+    """Write one index of a dimension; on the device, one int64, while a step is captured."""
+    if isinstance(index, Tensor):
+        to.index_copy_(dim, index, new.unsqueeze(dim))
+    else:
+        to.select(dim, index).copy_(new)
+
+
 class _Log:
-    """The choices of each step, on the device, in the rows of all B sentences.
+    """The choices of each step, on the device.
 
     Args:
-        steps, sentences, beam: the largest numbers.
+        steps: how many there is room for.
+        sentences: number of sentences, which come first in the batch.
     """
 
-    def __init__(self, steps: int, sentences: int, beam: int) -> None:
-        self.shape = steps, sentences, beam
-        self.rows: Tensor | None = None  # rows of the remaining sentences; None: all
+    def __init__(self, steps: int, sentences: int) -> None:
+        self.steps, self.rows = steps, list(range(sentences))
         self.numbers: Tensor | None = None
-        self.used = 0
+        self.totals: Tensor | None = None
+        self.left: list[tuple[list[int], Tensor, Tensor]] = []  # of sentences that left the batch
 
     def add(self, step: int | Tensor, numbers: Tensor, totals: Tensor) -> None:
         """Add a step.
@@ -375,46 +399,59 @@ class _Log:
                 candidates that may end, and whether they end.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.
         """
-        steps, sentences, beam = self.shape
-        if self.numbers is None:
-            self.numbers = numbers.new_zeros(steps, sentences, 4, beam)
-            self.totals = totals.new_zeros(steps, sentences, 2, beam)
-        if not isinstance(step, Tensor):
-            self.used = step + 1
-        for log, new in ((self.numbers, numbers), (self.totals, totals)):
-            if isinstance(step, Tensor):
-                rows = slice(None) if self.rows is None else self.rows
-                log[step, rows] = new
-            elif self.rows is None:
-                log[step] = new
-            else:
-                log[step].index_copy_(0, self.rows, new)
+        if self.numbers is None or self.totals is None:
+            self.numbers = numbers.new_zeros(self.steps, *numbers.shape)
+            self.totals = totals.new_zeros(self.steps, *totals.shape)
+        _write(self.numbers, 0, step, numbers)
+        _write(self.totals, 0, step, totals)
 
-    def keep(self, kept: Tensor) -> None:
-        """Keep only these rows for later steps."""
-        self.rows = kept if self.rows is None else self.rows[kept]
+    def enlarge(self, more: int) -> None:
+        """Make room for more steps."""
+        assert self.numbers is not None and self.totals is not None
+        self.numbers, self.totals = (
+            F.pad(x, (0, 0, 0, 0, 0, 0, 0, more)) for x in (self.numbers, self.totals)
+        )
 
-    def results(self, generator: BeamGenerator) -> list[list[Hypothesis]]:
+    def keep(self, kept: Tensor, used: int, real: int) -> None:
+        """Keep only these rows for later steps; see `_Batch.keep`."""
+        assert self.numbers is not None and self.totals is not None
+        stays = kept[:real].tolist()
+        leaves = [row for row in range(len(self.rows)) if row not in stays]
+        away = torch.tensor(leaves, dtype=torch.long, device=self.numbers.device)
+        rows = [self.rows[row] for row in leaves]
+        numbers, totals = (x[:used].index_select(1, away) for x in (self.numbers, self.totals))
+        self.left.append((rows, numbers, totals))
+        self.rows = [self.rows[row] for row in stays]
+        kept = kept.to(self.numbers.device)
+        self.numbers, self.totals = (x.index_select(1, kept) for x in (self.numbers, self.totals))
+
+    def results(self, generator: BeamGenerator, used: int) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence with fairseq's entries, the best first."""
-        assert self.numbers is not None
-        device = self.numbers.device
+        assert self.numbers is not None and self.totals is not None
+        device, beam = self.numbers.device, self.numbers.size(3)
+        parts = [*self.left, (self.rows, self.numbers[:used], self.totals[:used])]
+        sentences = sum(len(rows) for rows, *_ in parts)
         # tokens, parents, parents of ended ones, and which have ended, each steps x B x n
-        log = np.moveaxis(self.numbers[: self.used].cpu().numpy(), 2, 0)
+        log = np.zeros((4, used, sentences, beam), np.int64)
+        totals = self.totals.new_zeros(used, sentences, 2, beam, device="cpu")
+        for rows, of_numbers, of_totals in parts:
+            steps = len(of_numbers)
+            log[:, :steps, rows] = np.moveaxis(of_numbers[:, : len(rows)].cpu().numpy(), 2, 0)
+            totals[:steps, rows] = of_totals[:, : len(rows)].cpu()
         chosen, parents, of_ended, ended = log
-        last, sentences, columns = ended.nonzero()  # of H hypotheses, those that ended first first
+        last, which, columns = ended.nonzero()  # of H hypotheses, those that ended first first
         # which hypothesis of the beam each one was after each step
-        at = of_ended[last, sentences, columns]
-        after = np.zeros((len(last), self.used), np.int64)
-        for step in range(self.used - 1, -1, -1):
+        at = of_ended[last, which, columns]
+        after = np.zeros((len(last), used), np.int64)
+        for step in range(used - 1, -1, -1):
             end = last.searchsorted(step + 1)
             after[end:, step] = at[end:]
-            at[end:] = parents[step, sentences[end:], at[end:]]
-        number, steps = np.arange(len(last)), np.arange(self.used)
-        tokens = chosen[steps, sentences[:, None], after]
+            at[end:] = parents[step, which[end:], at[end:]]
+        number, every = np.arange(len(last)), np.arange(used)
+        tokens = chosen[every, which[:, None], after]
         tokens[number, last] = generator.eos
-        totals = self.totals[: self.used].cpu()
-        path = totals[steps, sentences[:, None], 0, after]
-        path[number, last] = totals[last, sentences, 1, columns]
+        path = totals[every, which[:, None], 0, after]
+        path[number, last] = totals[last, which, 1, columns]
         scores = path[number, last]
         if generator.normalize_scores:
             scores = scores / scores.new_tensor(
@@ -424,10 +461,10 @@ class _Log:
         order = torch.sort(scores, descending=True, stable=True).indices.tolist()
         words = torch.from_numpy(tokens).to(device)
         path, scores = path.to(device), scores.to(device)
-        results: list[list[Hypothesis]] = [[] for _ in range(self.shape[1])]
+        results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         for h in order:
             length = last[h] + 1
-            results[sentences[h]].append(
+            results[which[h]].append(
                 {
                     "tokens": words[h, :length],
                     "score": scores[h],

@@ -5,7 +5,7 @@ plus its m distinct unknown subwords, numbered V to V + m - 1. They have no embe
 reads each of them as <unk>.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -104,12 +104,17 @@ class UnknownSubwords:
     Args:
         numbers: B x S, see `number_unknown`.
         dictionary: fairseq's dictionary, of V tokens.
+        round_up: rounds m up, so that batches share captured steps.
     """
 
-    def __init__(self, numbers: Tensor, dictionary: Any) -> None:
+    def __init__(
+        self, numbers: Tensor, dictionary: Any, round_up: Callable[[int], int] | None = None
+    ) -> None:
         self.unknown = dictionary.unk()
         lacking = numbers - len(dictionary)
         self.count = int(lacking.max()) + 1  # m, of the sentence with the most unknown subwords
+        if round_up is not None:
+            self.count = round_up(self.count)
         # B x 1 x S, from 0 to m - 1; m at known subwords
         self.place = lacking.masked_fill(lacking < 0, self.count).unsqueeze(1)
 

@@ -1,6 +1,9 @@
 """Generators of fairseq, plain and accelerated, over the same tiny models."""
 
 import pytest
+import torch
+
+from fairseq_plugins.search.torch_backend import decoding, grouped_top_k
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +35,39 @@ def assert_same_hypotheses(found, expected):
             for key in ("score", "positional_scores"):
                 assert a[key].shape == b[key].shape
                 assert ((a[key] - b[key]).abs() < 1e-5).all(), key
+
+
+def assert_close(found, expected, **tolerance):
+    for some, others in zip(found, expected, strict=True):
+        assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
+        for a, b in zip(some, others):
+            torch.testing.assert_close(a["positional_scores"], b["positional_scores"], **tolerance)
+            torch.testing.assert_close(a["score"], b["score"], **tolerance)
+
+
+@pytest.fixture
+def small_sizes(monkeypatch):
+    """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
+    monkeypatch.setattr(grouped_top_k, "GROUP", 3)
+    monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
+
+
+@pytest.fixture(scope="module")
+def models(build, build_joined):
+    """By name: this package's, fairseq's, one that copies, and several."""
+    ftc = build(*"--encoder-blocks 1,1 --decoder-layers 2".split())
+    learned = build(
+        *"--encoder-blocks 1,2 --decoder-layers 1 --decoder-learned-pos".split(), seed=2
+    )
+    fairseqs = build("--decoder-layers", "1", arch="transformer")
+    copying = build_joined("--copy-attention", "--copy-next", "--decoder-layers", "1")
+    for model in (ftc, learned, fairseqs, copying):
+        model.decoder.output_projection.register_forward_hook(_end_sooner)
+    return {"ftc": [ftc], "fairseq": [fairseqs], "copy": [copying], "two": [ftc, learned]}
+
+
+def _end_sooner(module, args, logits):
+    """So that untrained models have preferences, and end before they must."""
+    logits = 6 * logits
+    logits[..., 2] = logits[..., 5:25].sum(dim=-1)
+    return logits

@@ -1,19 +1,17 @@
 """The search whose decisions stay on the device: the results of fairseq's loop, and no waits."""
 
-import contextlib
-import copy
-
 import pytest
 import torch
-from fairseq import search, utils
+from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins.search.torch_backend import decoding, grouped_top_k
+from fairseq_plugins.search.torch_backend import decoding
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
 from fairseq_plugins.search.torch_backend.generator import BeamGenerator
-from tests.tape import Tape
+from tests.search.torch_backend.conftest import assert_close
 
+pytestmark = pytest.mark.usefixtures("small_sizes")
 LENGTHS = (5, 1, 9, 3)
 OPTIONS = [
     {},
@@ -34,34 +32,6 @@ PREFIXES = [
     [[7, 8, 2], [9, 2, 1]] * 2,
     [[7, 8] * 7] * 4,  # longer than an output may be
 ]
-
-
-@pytest.fixture(autouse=True)
-def small_sizes(monkeypatch):
-    """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
-    monkeypatch.setattr(grouped_top_k, "GROUP", 3)
-    monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
-
-
-@pytest.fixture(scope="module")
-def models(build, build_joined):
-    """By name: this package's, fairseq's, one that copies, and several."""
-    ftc = build(*"--encoder-blocks 1,1 --decoder-layers 2".split())
-    learned = build(
-        *"--encoder-blocks 1,2 --decoder-layers 1 --decoder-learned-pos".split(), seed=2
-    )
-    fairseqs = build("--decoder-layers", "1", arch="transformer")
-    copying = build_joined("--copy-attention", "--copy-next", "--decoder-layers", "1")
-    for model in (ftc, learned, fairseqs, copying):
-        model.decoder.output_projection.register_forward_hook(_end_sooner)
-    return {"ftc": [ftc], "fairseq": [fairseqs], "copy": [copying], "two": [ftc, learned]}
-
-
-def _end_sooner(module, args, logits):
-    """So that untrained models have preferences, and end before they must."""
-    logits = 6 * logits
-    logits[..., 2] = logits[..., 5:25].sum(dim=-1)
-    return logits
 
 
 class Waits(RuntimeError):
@@ -162,98 +132,6 @@ def test_prefixes(build_generator, models, make_sample, without_waits, prefix):
     found = generator.generate(models["ftc"], sample, prefix_tokens=prefix, bos_token=4)
     expected = SequenceGenerator._generate(generator, sample, prefix.clone(), None, 4)
     assert_equal(found, expected)
-
-
-@pytest.mark.parametrize("name", ["ftc", "fairseq", "copy", "two"])
-@pytest.mark.parametrize("options", OPTIONS[:7], ids=str)
-def test_captured_steps_find_the_same(
-    build_generator, models, make_sample, monkeypatch, name, options
-):
-    """With a graph for the CPU, which refuses what cannot be captured."""
-    replays = []
-
-    class Counted(Tape):
-        def replay(self):
-            replays.append(self)
-            super().replay()
-
-    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Counted)
-    steps, results = [], search_in_steps._Log.results
-    monkeypatch.setattr(
-        search_in_steps._Log,
-        "results",
-        lambda self, generator: steps.append(self.used) or results(self, generator),
-    )
-    sample = make_sample(LENGTHS)
-    generator = build_generator(models[name], True, **options)
-    expected = generator.generate(models[name], sample)
-    assert not replays
-    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
-    assert_close(generator.generate(models[name], sample), expected)
-    assert steps[0] == steps[1]
-    captured = "no_repeat_ngram_size" not in options
-    longest = max(len(h["tokens"]) for some in expected for h in some)
-    assert bool(replays) == (captured and longest > 2)
-    if len(replays) > 5:
-        assert len(set(replays)) < len(replays), "each step was captured anew"
-
-
-def test_steps_with_a_prefix_are_not_captured(build_generator, models, make_sample, monkeypatch):
-    sample = make_sample(LENGTHS)
-    generator = build_generator(models["ftc"], True)
-    words = {"prefix_tokens": torch.arange(7, 17).expand(4, -1)}
-    expected = generator.generate(models["ftc"], sample, **words)
-    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Tape)
-    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
-    assert_close(generator.generate(models["ftc"], sample, **words), expected)
-
-
-def test_a_capture_that_fails_is_told_once(
-    build_generator, models, make_sample, monkeypatch, caplog
-):
-    class Failing(Tape):
-        @contextlib.contextmanager
-        def capturing(self):
-            with super().capturing():
-                yield
-            raise RuntimeError("CUDA error: operation not permitted.\nmore")
-
-    sample = make_sample(LENGTHS)
-    generator = build_generator(models["two"], True, min_len=6)
-    expected = generator.generate(models["two"], sample)
-    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Failing)
-    monkeypatch.setenv(search_in_steps.VARIABLE, "1")
-    assert_equal(generator.generate(models["two"], sample), expected)
-    told = [record.message for record in caplog.records if "captured" in record.message]
-    assert told == ["search steps are not captured: CUDA error: operation not permitted"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", ["ftc", "copy", "two"])
-@pytest.mark.parametrize("options", [{}, {"beam_size": 2, "min_len": 4}], ids=str)
-def test_on_a_gpu(build_generator, models, make_sample, monkeypatch, caplog, name, options):
-    """fairseq's loop, steps without waits and captured steps agree, batch after batch."""
-    own = copy.deepcopy(models[name])
-    for model in own:
-        model.cuda()
-    generator = build_generator(own, True, **options)
-    for lengths in (LENGTHS, (3, 7, 7, 2, 9)):
-        sample = utils.move_to_cuda(make_sample(lengths))
-        expected = SequenceGenerator._generate(generator, sample)
-        monkeypatch.delenv(search_in_steps.VARIABLE, raising=False)
-        assert_close(generator.generate(own, sample), expected)
-        monkeypatch.setenv(search_in_steps.VARIABLE, "1")
-        assert_close(generator.generate(own, sample), expected)
-    assert not [record for record in caplog.records if "not captured" in record.message]
-
-
-def assert_close(found, expected):
-    for some, others in zip(found, expected, strict=True):
-        assert [h["tokens"].tolist() for h in some] == [h["tokens"].tolist() for h in others]
-        for a, b in zip(some, others):
-            torch.testing.assert_close(a["positional_scores"], b["positional_scores"])
-            torch.testing.assert_close(a["score"], b["score"])
 
 
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)

@@ -1,0 +1,326 @@
+"""Captured search steps find what fairseq's loop finds, and one graph serves many batches."""
+
+import collections
+import contextlib
+import copy
+import itertools
+import random
+import threading
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_plugins.search.torch_backend import decoding, step_graphs
+from fairseq_plugins.search.torch_backend import generator as search_in_steps
+from fairseq_plugins.search.torch_backend.generator import LIMITS
+from fairseq_plugins.search.torch_backend.step_graphs import bucket
+from tests.search.torch_backend.conftest import assert_close
+from tests.search.torch_backend.test_unknown import make_batch
+from tests.tape import Tape
+
+LENGTHS = (5, 1, 9, 3, 7)
+OPTIONS = [
+    {},
+    {"beam_size": 2, "len_penalty": 2.0},
+    {"normalize_scores": False, "temperature": 0.7, "max_len": 5},
+    {"min_len": 10, "unk_penalty": 2.0},
+    {"max_len_a": 1, "max_len_b": 2},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 3, "min_len": 8},
+    {"tokens_to_suppress": ("KI", "NI"), "beam_size": 47},
+]
+
+
+class Counted(Tape):
+    """Counts captures and replays."""
+
+    made: list["Counted"] = []
+    replays = 0
+
+    def __init__(self):
+        super().__init__()
+        self.made.append(self)
+
+    def replay(self):
+        Counted.replays += 1
+        super().replay()
+
+
+@pytest.fixture(autouse=True)
+def graphs(small_sizes, monkeypatch):
+    """Graphs for the CPU, which refuse what cannot be captured."""
+    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Counted)
+    Counted.made.clear()
+    Counted.replays = 0
+
+
+def run(generator, models, sample, captures, **words):
+    generator.captures = captures
+    torch.manual_seed(1)
+    return generator.generate(models, sample, **words)
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        *itertools.product(("fairseq", "copy", "two"), OPTIONS),
+        *(("ftc", {"beam_size": beam}) for beam in (1, 2, 3, 4, 6, 7, 8)),
+    ],
+    ids=str,
+)
+def test_replays_find_what_fairseq_finds(build_generator, models, make_sample, name, options):
+    sample, models = make_sample(LENGTHS), models[name]
+    generator = build_generator(models, True, **options)
+    found = run(generator, models, sample, True)
+    assert_close(found, run(generator, models, sample, False))
+    if name != "copy" or "temperature" not in options:  # fairseq's is that of generated words alone
+        plain = build_generator(models, False, **options)
+        # fairseq's attention computes in float32
+        assert_close(found, plain.generate(models, sample), rtol=1e-5, atol=1e-5)
+    longest = max(len(h["tokens"]) for some in found for h in some)
+    assert Counted.replays >= longest - 1 > 0
+    captured = len(Counted.made)
+    assert_close(run(generator, models, sample, True), found)
+    assert len(Counted.made) == captured < Counted.replays
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        [[7], [8], [9], [10], [1]],
+        [[7, 8, 9], [9, 1, 1], [1, 1, 1], [5, 2, 1], [6, 5, 1]],
+        [[7, 8] * 7] * 5,  # longer than an output may be
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("options", [{}, {"min_len": 7}, {"no_repeat_ngram_size": 2}], ids=str)
+def test_prefixes(build_generator, models, make_sample, prefix, options):
+    sample, models = make_sample(LENGTHS), models["two"]
+    words = {"prefix_tokens": torch.tensor(prefix), "bos_token": 4}
+    generator = build_generator(models, True, **options)
+    expected = run(generator, models, sample, False, **words)
+    assert_close(run(generator, models, sample, True, **words), expected)
+    assert Counted.replays > 2
+
+
+@pytest.mark.parametrize("prefix", [None, [[48], [3], [1], [7]]])
+def test_unknown_subwords(build_generator, models, make_sample, prefix):
+    sample, _ = make_batch(make_sample, models["copy"][0].decoder.dictionary)
+    words = {} if prefix is None else {"prefix_tokens": torch.tensor(prefix)}
+    generator = build_generator(models["copy"], True)
+    expected = run(generator, models["copy"], sample, False, **words)
+    assert_close(run(generator, models["copy"], sample, True, **words), expected)
+    assert Counted.replays > 2
+
+
+def test_one_capture_serves_batches_of_other_lengths(build_generator, models, make_sample):
+    """Of up to 12 sentences and 24 tokens, with limits of their own, and in any order."""
+    draw = random.Random(1)
+    generator = build_generator(models["two"], True, max_len_b=30)
+    kinds = set()
+    for number in range(20):
+        lengths = [draw.randint(17, 23) for _ in range(draw.randint(9, 12))]
+        sample = make_sample(lengths, seed=number)
+        sample[LIMITS] = torch.tensor([draw.randint(1, 12) for _ in lengths])
+        kinds.add((len(lengths), max(lengths)))
+        expected = run(generator, models["two"], sample, False)
+        assert_close(run(generator, models["two"], sample, True), expected)
+    assert len(kinds) > 4
+    # 12, 6, 3, 2 and 1 sentences; caches of 2, 4, 8 and 16 steps
+    assert len(Counted.made) <= 20 < Counted.replays / 5
+    memory = generator.graphs.memory.untyped_storage().data_ptr()
+    own = [x for _, tensors in generator.graphs.graphs.values() for x in tensors]
+    assert sum(x.untyped_storage().data_ptr() == memory for x in own) > len(own) / 2
+
+
+def test_sentences_leave_when_a_smaller_bucket_is_enough(
+    build_generator, models, make_sample, monkeypatch
+):
+    sizes, replay = [], Counted.replay
+    sample = make_sample((9, *range(1, 12)))
+    sample[LIMITS] = torch.tensor([11, 10, 9, *range(1, 10)])
+    generator = build_generator(models["ftc"], True, beam_size=2, max_len_b=30, min_len=1)
+    expected = run(generator, models["ftc"], sample, False)
+    keep = search_in_steps._Batch.keep
+    monkeypatch.setattr(
+        search_in_steps._Batch,
+        "keep",
+        lambda self, kept, *more: (
+            sizes.append((self.sentences, len(kept))) or keep(self, kept, *more)
+        ),
+    )
+    assert_close(run(generator, models["ftc"], sample, True), expected)
+    assert replay and sizes[0][0] == 12 and all(2 * new <= old for old, new in sizes)
+    assert len(sizes) > 1 and all(new == bucket(new) for _, new in sizes)
+
+
+def test_buckets_are_few_and_close():
+    assert [bucket(n) for n in range(1, 10)] == [1, 2, 3, 4, 6, 6, 8, 8, 12]
+    assert len({bucket(n) for n in range(1, 1025)}) == 20
+    assert all(n <= bucket(n) < 1.5 * n for n in range(1, 2000))
+
+
+def test_captures_begin_anew_when_a_parameter_moves(build_generator, models, make_sample):
+    model, sample = copy.deepcopy(models["fairseq"][0]), make_sample(LENGTHS)
+    generator = build_generator([model], True)
+    run(generator, [model], sample, True)
+    captured = len(Counted.made)
+    with torch.no_grad():  # as training changes them
+        for p in model.parameters():
+            p.mul_(1.1)
+    expected = run(generator, [model], sample, False)
+    assert_close(run(generator, [model], sample, True), expected)
+    for p in model.parameters():
+        p.data = p.data * 0.9
+    expected = run(generator, [model], sample, False)
+    before = len(Counted.made)
+    assert_close(run(generator, [model], sample, True), expected)
+    assert captured > 0 and len(Counted.made) > before
+
+
+def test_the_oldest_captures_are_dropped(build_generator, models, make_sample, monkeypatch):
+    monkeypatch.setattr(step_graphs, "MOST", 2)
+    generator = build_generator(models["ftc"], True)
+    for lengths in (LENGTHS, (20, 3), (1,)):
+        sample = make_sample(lengths)
+        expected = run(generator, models["ftc"], sample, False)
+        assert_close(run(generator, models["ftc"], sample, True), expected)
+    assert len(generator.graphs.graphs) == 2 < len(Counted.made)
+
+
+def test_a_search_at_the_same_time_is_not_captured(build_generator, models, make_sample):
+    """Both would use the same memory."""
+    sample = make_sample(LENGTHS)
+    generator = build_generator(models["ftc"], True)
+    expected = run(generator, models["ftc"], sample, True)
+    replays, found = Counted.replays, []
+    with generator.graphs.lock:
+        thread = threading.Thread(
+            target=lambda: found.append(generator.generate(models["ftc"], sample))
+        )
+        thread.start()
+        thread.join(60)
+    assert_close(found[0], expected)
+    assert Counted.replays == replays
+    assert_close(generator.generate(models["ftc"], sample), expected)
+    assert Counted.replays == 2 * replays
+
+
+def test_the_variable_turns_captures_off(build_generator, models, make_sample, monkeypatch):
+    generator = build_generator(models["ftc"], True)
+    for value, captures in (("0", False), ("1", True), (None, True)):
+        if value is None:
+            monkeypatch.delenv(search_in_steps.VARIABLE)
+        else:
+            monkeypatch.setenv(search_in_steps.VARIABLE, value)
+        Counted.replays = 0
+        generator.generate(models["ftc"], make_sample(LENGTHS))
+        assert bool(Counted.replays) == captures
+
+
+def test_a_capture_that_fails_is_told_once(
+    build_generator, models, make_sample, monkeypatch, caplog
+):
+    class Failing(Tape):
+        @contextlib.contextmanager
+        def capturing(self):
+            with super().capturing():
+                yield
+            raise RuntimeError("CUDA error: operation not permitted.\nmore")
+
+    sample = make_sample(LENGTHS)
+    generator = build_generator(models["two"], True, min_len=6)
+    expected = run(generator, models["two"], sample, False)
+    monkeypatch.setattr(search_in_steps, "graph_class", lambda device: Failing)
+    for _ in range(2):
+        assert_close(run(generator, models["two"], sample, True), expected)
+    told = [record.message for record in caplog.records if "captured" in record.message]
+    assert told == ["search steps are not captured: CUDA error: operation not permitted"]
+
+
+# --- kernels ---
+
+NOT_KERNELS = """_record_function_enter_new _record_function_exit _reshape_alias _unsafe_view alias
+as_strided detach empty empty_like empty_strided expand lift_fresh new_empty permute promote_types
+select slice split split_with_sizes squeeze t transpose unbind unfold unsqueeze view""".split()
+
+
+class Kernels(TorchDispatchMode):
+    """Counts operations that are at least one kernel on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = collections.Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.split("::")[1]
+        self.counts.update([name] if name not in NOT_KERNELS else [])
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_launches_fewer_kernels_than_fairseqs(
+    build, build_generator, make_sample, monkeypatch
+):
+    """Of fairseq's transformer with 6 layers; fused attention counts once, as on a GPU."""
+    monkeypatch.setattr(decoding, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(decoding, "FIRST_STEPS", 32)
+    model, sample = build("--decoder-layers", 6, arch="transformer"), make_sample(LENGTHS)
+
+    def count(generator):
+        counts = []
+        for steps in (8, 9):
+            generator.max_len_a, generator.max_len_b, generator.min_len = 0, steps, steps
+            with Kernels() as kernels, torch.no_grad():
+                generator.generate([model], sample)
+            counts.append(kernels.counts)
+        return counts[1] - counts[0]
+
+    accelerated = build_generator([model], True)
+    accelerated.captures = False
+    ours, fairseqs = count(accelerated), count(build_generator([model], False))
+    assert ours.total() <= 160 < 230 < fairseqs.total(), (ours, fairseqs)
+    assert ours["clone"] <= 1 and ours["addmm"] == 36, ours
+    run(accelerated, [model], sample, True)
+    entries = Counted.made[-1].entries
+    captured = [n for func, *_ in entries if (n := func._schema.name[6:]) not in NOT_KERNELS]
+    assert len(captured) <= 180, collections.Counter(captured)
+
+
+@pytest.mark.parametrize("name", ["fairseq", "copy", "two"])
+@pytest.mark.parametrize("captures", [False, True])
+def test_one_product_for_queries_keys_and_values(
+    build_generator, models, make_sample, monkeypatch, name, captures
+):
+    sample, options = make_sample(LENGTHS), {"beam_size": 3, "no_repeat_ngram_size": 3}
+    generator = build_generator(models[name], True, **options)
+    expected = run(generator, models[name], sample, False)
+    monkeypatch.setattr(decoding, "is_on_gpu", lambda x: True)
+    with Kernels() as kernels:
+        found = run(generator, models[name], sample, captures)
+    assert_close(found, expected)
+    assert kernels.counts["addmm"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["ftc", "copy", "two"])
+@pytest.mark.parametrize(
+    "options", [{}, {"beam_size": 2, "min_len": 4}, {"no_repeat_ngram_size": 2}], ids=str
+)
+def test_on_a_gpu(build_generator, models, make_sample, monkeypatch, caplog, name, options):
+    """fairseq's loop, steps without waits and captured steps agree, batch after batch."""
+    monkeypatch.undo()  # the graphs of the CPU
+    own = copy.deepcopy(models[name])
+    for model in own:
+        model.cuda()
+    generator = build_generator(own, True, **options)
+    for lengths in (LENGTHS, (3, 7, 7, 2, 9), (2, 8, 8, 8)):
+        sample = utils.move_to_cuda(make_sample(lengths))
+        expected = SequenceGenerator._generate(generator, sample)
+        assert_close(run(generator, own, sample, False), expected)
+        assert_close(run(generator, own, sample, True), expected)
+    assert generator.graphs.graphs
+    assert not [record for record in caplog.records if "not captured" in record.message]
