@@ -235,6 +235,10 @@ def install() -> None:
         step: CapturedStep | None = getattr(self._optimizer, "captured_step", None)
         if step is not None:
             step.drop()
+        # what BLEU of valid searches with
+        searched = getattr(getattr(self.task, "sequence_generator", None), "graphs", None)
+        if searched is not None:
+            searched.drop()
 
     @around(FairseqTask, "train_step")
     def train_step(

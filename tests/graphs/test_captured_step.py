@@ -661,6 +661,14 @@ def test_captured_graphs_are_dropped_when_fairseq_finds_memory_short(train, monk
     assert len(losses) == 4 and not steps[-1].captures
 
 
+def test_captured_search_is_dropped_too():
+    """What BLEU of valid searches with holds memory that training may need."""
+    graphs = mock.Mock()
+    task = SimpleNamespace(sequence_generator=SimpleNamespace(graphs=graphs))
+    Trainer._log_oom(SimpleNamespace(task=task, _optimizer=None), RuntimeError("out of memory"))
+    graphs.drop.assert_called_once_with()
+
+
 def test_a_resumed_training_is_the_same_to_the_bit(train, tmp_path):
     words = "--dropout 0.1 --bf16"
     losses, _ = train(words)

@@ -4,9 +4,11 @@ fairseq's generator keeps all its options. `accelerate` replaces two of its part
 ensemble and, for beam search, the loop over steps.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
@@ -18,6 +20,8 @@ from fairseq_plugins.models import EfficientTransformerModel
 from .decoding import can_decode_in_beams
 from .ensemble import BeamEnsemble
 from .generator import BeamGenerator
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["accelerate", "install"]
 
@@ -47,16 +51,25 @@ def accelerate(generator: Any) -> Any:
         the same object.
     """
     if type(generator) is not SequenceGenerator:
-        return generator
+        return _told(generator, type(generator).__name__)
     ensemble = generator.model
-    if type(ensemble) is not EnsembleModel or not all(
-        type(model) in (EfficientTransformerModel, TransformerModel)
-        and can_decode_in_beams(model.decoder)
-        for model in ensemble.models
-    ):
-        return generator
+    if type(ensemble) is not EnsembleModel:
+        return _told(generator, type(ensemble).__name__)
+    for model in ensemble.models:
+        supported = type(model) in (EfficientTransformerModel, TransformerModel)
+        if not supported or not can_decode_in_beams(model.decoder):
+            return _told(generator, f"this {type(model).__name__} is decoded by fairseq")
     generator.model = BeamEnsemble(list(ensemble.models))
-    usual = generator.lm_model is None and not generator.match_source_len
-    if type(generator.search) is BeamSearch and usual:
-        generator.__class__ = BeamGenerator
+    if generator.lm_model is not None or generator.match_source_len:
+        return _told(generator, "a language model, or --match-source-len")
+    if type(generator.search) is not BeamSearch:
+        return _told(generator, type(generator.search).__name__)
+    generator.__class__ = BeamGenerator
+    return generator
+
+
+def _told(generator: Any, reason: str) -> Any:
+    """The generator, after a line with the reason why a GPU launches its kernels one by one."""
+    if torch.cuda.is_available():
+        logger.info(f"search steps are not captured: {reason}")
     return generator

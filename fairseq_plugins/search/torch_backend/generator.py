@@ -22,6 +22,7 @@ from .unknown import NUMBERS, UnknownSubwords
 VARIABLE = "FAIRSEQ_PLUGINS_CAPTURED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
 KEPT = 0.5  # on a GPU, they leave the batch when this share of it is enough for the others
+SHORTEST = 16  # source positions in a captured step
 # the entry of a batch with the most tokens of the hypotheses of each sentence, int64 on the CPU
 LIMITS = "length_limits"
 Hypothesis = dict[str, Tensor]
@@ -121,10 +122,10 @@ class _Batch:
             self.sentences, pad = bucket(sentences), generator.pad
             rows = torch.arange(self.sentences, device=source.device)
             rows = rows.masked_fill(rows >= sentences, 0)
-            encoded = [pad_encoded(each, rows, bucket(length), pad) for each in encoded]
+            encoded = [pad_encoded(each, rows, bucket(length, SHORTEST), pad) for each in encoded]
             self.limits = self.limits[rows]
             if numbers is not None:
-                numbers = pad_tokens(numbers, rows, bucket(length), pad)
+                numbers = pad_tokens(numbers, rows, bucket(length, SHORTEST), pad)
             if prefix is not None:
                 self.prefix = pad_tokens(prefix, rows, bucket(prefix.size(1)), pad)
         self.unknown: UnknownSubwords | None = None

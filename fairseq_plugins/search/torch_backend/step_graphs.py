@@ -23,8 +23,9 @@ ALIGNED = 256  # bytes, as torch's own memory
 State = list[tuple[Any, str]]  # attributes that are tensors
 
 
-def bucket(size: int) -> int:
-    """The smallest number that is at least `size` and a power of two, or three halves of one."""
+def bucket(size: int, least: int = 1) -> int:
+    """The smallest power of two, or three halves of one, that is at least `size` and `least`."""
+    size = max(size, least)
     power = 1 << max(0, size - 1).bit_length()
     return power * 3 // 4 if power >= 4 and size <= power * 3 // 4 else power
 
@@ -84,6 +85,11 @@ class StepGraphs:
             self.graphs.clear()
             self.read = read
 
+    def drop(self) -> None:
+        """Free the memory of all captured steps."""
+        self.graphs.clear()
+        self.memory = None
+
     def enter(self, holders: Sequence[Any], constants: Any, step: Callable[[], None]) -> Any:
         """Move the state of a search to the memory of its bucket.
 
@@ -107,8 +113,7 @@ class StepGraphs:
                 logger.warning(f"search steps are not captured: {first_cause(error)}")
                 graph.recover()
                 self.failed = True
-                self.graphs.clear()
-                self.memory = None
+                self.drop()
                 _set(state, values)
                 return None
             if len(self.graphs) > MOST:
@@ -122,8 +127,11 @@ class StepGraphs:
     ) -> list[Tensor]:
         """Capture a step; returns the tensors that it reads and writes, in the order of `state`."""
         sizes = [-(-x.nbytes // ALIGNED) * ALIGNED for x in values]
-        if self.memory is None or sum(sizes) > self.memory.numel():
-            self.memory = values[0].new_empty(sum(sizes), dtype=torch.uint8)
+        room = 0 if self.memory is None else self.memory.numel()
+        if self.memory is None or sum(sizes) > room:
+            # graphs keep the smaller blocks: together they should take little more than the last
+            size = max(sum(sizes), room * 3 // 2)
+            self.memory = values[0].new_empty(size, dtype=torch.uint8)
         pieces = self.memory[: sum(sizes)].split(sizes)
         own = [part[: x.nbytes].view(x.dtype).view(x.shape) for part, x in zip(pieces, values)]
         for context in (graph.warming_up(), graph.capturing()):

@@ -10,10 +10,11 @@ import threading
 import pytest
 import torch
 from fairseq import utils
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.search import Sampling
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins.search.torch_backend import decoding, step_graphs
+from fairseq_plugins.search.torch_backend import accelerate, decoding, step_graphs
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
 from fairseq_plugins.search.torch_backend.generator import LIMITS
 from fairseq_plugins.search.torch_backend.step_graphs import bucket
@@ -160,6 +161,7 @@ def test_sentences_leave_when_a_smaller_bucket_is_enough(
 def test_buckets_are_few_and_close():
     assert [bucket(n) for n in range(1, 10)] == [1, 2, 3, 4, 6, 6, 8, 8, 12]
     assert len({bucket(n) for n in range(1, 1025)}) == 20
+    assert [bucket(n, 16) for n in (1, 16, 17, 30)] == [16, 16, 24, 32]
     assert all(n <= bucket(n) < 1.5 * n for n in range(1, 2000))
 
 
@@ -184,11 +186,42 @@ def test_captures_begin_anew_when_a_parameter_moves(build_generator, models, mak
 def test_the_oldest_captures_are_dropped(build_generator, models, make_sample, monkeypatch):
     monkeypatch.setattr(step_graphs, "MOST", 2)
     generator = build_generator(models["ftc"], True)
-    for lengths in (LENGTHS, (20, 3), (1,)):
+    for lengths in (LENGTHS, (20, 3), (1,), LENGTHS):
         sample = make_sample(lengths)
         expected = run(generator, models["ftc"], sample, False)
         assert_close(run(generator, models["ftc"], sample, True), expected)
     assert len(generator.graphs.graphs) == 2 < len(Counted.made)
+    generator.graphs.drop()  # as when training needs the memory
+    assert generator.graphs.memory is None and not generator.graphs.graphs
+    assert_close(run(generator, models["ftc"], sample, True), expected)
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [
+        ("sampling", "Sampling"),
+        ("length", "a language model, or --match-source-len"),
+        ("model", "this OtherTransformer is decoded by fairseq"),
+        ("alignment", "SequenceGeneratorWithAlignment"),
+        ("beam", None),
+    ],
+)
+def test_what_stays_eager_is_told_in_one_line(
+    build_generator, build, dictionary, models, monkeypatch, caplog, kind, told
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    caplog.set_level("INFO")
+    model = models["fairseq"][0]
+    if kind == "model":
+        model = build("--decoder-layers", 1, arch="transformer")
+        model.__class__ = type("OtherTransformer", (type(model),), {})
+    if kind == "alignment":
+        accelerate(SequenceGeneratorWithAlignment([model], dictionary))
+    else:
+        options = {"search_strategy": Sampling(dictionary)} if kind == "sampling" else {}
+        build_generator([model], True, match_source_len=kind == "length", **options)
+    lines = [record.message for record in caplog.records if "captured" in record.message]
+    assert lines == ([f"search steps are not captured: {told}"] if told else [])
 
 
 def test_a_search_at_the_same_time_is_not_captured(build_generator, models, make_sample):
