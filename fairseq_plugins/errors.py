@@ -1,5 +1,6 @@
 """User errors, reported in one line."""
 
+import difflib
 import math
 import numbers
 import os
@@ -90,6 +91,23 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     if str(value) not in known:
         choose = f"choose one of {', '.join(known)}"
         raise ConfigurationError(f"{flag(name)} {value} is unknown: {choose}")
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """A question that names the nearest known names; `otherwise` if none is near."""
+    near = difflib.get_close_matches(str(name), list(known), most)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def check_known(
+    names: Iterable[str], known: Iterable[str], where: str, problem: str, otherwise: str = ""
+) -> None:
+    """Raise a ConfigurationError, "`where``name` `problem`: ...", for a name that is not known."""
+    known = sorted(known)
+    for name in names:
+        if name not in known:
+            advice = did_you_mean(name, known, otherwise)
+            raise ConfigurationError(f"{where}{name} {problem}" + (advice and f": {advice}"))
 
 
 def check_path(option: str, path: Path, letters: str = os.pathsep) -> None:

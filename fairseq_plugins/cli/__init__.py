@@ -9,7 +9,6 @@ once.
 
 import ast
 import contextlib
-import difflib
 import importlib
 import importlib.util
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fairseq_plugins
-from fairseq_plugins.errors import ConfigurationError, one_line
+from fairseq_plugins.errors import ConfigurationError, did_you_mean, one_line
 from fairseq_plugins.options.user_dirs import import_user_dirs
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -123,9 +122,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(fairseq_plugins.__version__)
         return 0
     if name not in found:
-        near = difflib.get_close_matches(name, found, 2)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise ConfigurationError(f"{name}: no such command; {hint}-h lists all of them")
+        advice = did_you_mean(name, found, most=2)
+        raise ConfigurationError(
+            f"{name}: no such command; {advice and f'{advice} '}-h lists all of them"
+        )
     path = found[name].relative_to(PACKAGE.parent).with_suffix("")
 
     def command(words: Sequence[str]) -> int:

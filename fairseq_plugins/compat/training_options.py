@@ -16,10 +16,10 @@ from fairseq.tasks.translation import TranslationTask
 from fairseq_plugins.compat.literals import read_literal
 from fairseq_plugins.compat.patch import before_main
 from fairseq_plugins.compat.plugin import plugin
-from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_known, check_range, flag
 from fairseq_plugins.files import json_object
+from fairseq_plugins.options.search import NOT_OF_SEARCH
 from fairseq_plugins.options.search import check as check_values
-from fairseq_plugins.options.search import check_names
 
 LOSSES = ("loss", "nll_loss", "ppl")
 
@@ -225,5 +225,6 @@ def check_search_options(option: str, given: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: a name is unknown, or a value cannot work.
     """
-    check_names(option, given, (field.name for field in fields(GenerationConfig)))
+    known = (field.name for field in fields(GenerationConfig))
+    check_known(given, known, f"{option}: ", NOT_OF_SEARCH)
     check_values(given)

@@ -4,11 +4,10 @@
 them together.
 """
 
-import difflib
 import logging
 import math
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import Field, dataclass
 from typing import Any, Optional
@@ -18,7 +17,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, base_architecture
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, check_known, flag
 from fairseq_plugins.layers.compression import FEATURE_POOLINGS, TIME_POOLINGS
 from fairseq_plugins.layers.copying import CopyOptions
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
@@ -252,7 +251,8 @@ def completing(args: Any, model: Any) -> Iterator[None]:
     if not OmegaConf.is_config(args):
         yield
         return
-    check_names(args.keys(), model.option_names())
+    problem, advice = "is not an option of this model", "see --help for the options"
+    check_known(args.keys(), model.option_names(), "model.", problem, advice)
     with open_dict(args):
         yield
 
@@ -268,20 +268,6 @@ def to_namespace(args: Any) -> Namespace:
     """A copy of the options, as a Namespace."""
     options: Any = OmegaConf.to_container(args, resolve=True) if OmegaConf.is_config(args) else None
     return Namespace(**(options or vars(args)))
-
-
-def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse unknown options of a YAML file; argparse does this for a command line.
-
-    Raises:
-        ConfigurationError: a given name is not among the known ones.
-    """
-    known = sorted(known)
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {close[0]}?" if close else "see --help for the options"
-            raise ConfigurationError(f"model.{name} is not an option of this model: {advice}")
 
 
 def split_evenly(layers: int) -> str:

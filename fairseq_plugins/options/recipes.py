@@ -8,7 +8,6 @@ beside the recipe, or else the package's of that name. The package's recipes are
 
 import contextlib
 import datetime
-import difflib
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, did_you_mean, flag
 
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 SETTINGS = "settings"  # the folder beside recipes that has settings
@@ -85,11 +84,10 @@ def find(name: str | Path, beside: Sequence[Path] = ()) -> Path:
             f"{name} is a folder: give a recipe or settings, such as transformer_ftc"
         )
     known = {path.stem for folder in _places(beside) for path in folder.glob("*.yaml")}
-    near = difflib.get_close_matches(str(name), sorted(known), n=2)
     known_recipes = set(names())
     both = ("recipes", known & known_recipes), ("settings", known - known_recipes)
     lists = "; ".join(f"{what} are {', '.join(sorted(those))}" for what, those in both)
-    advice = f"did you mean {' or '.join(near)}?" if near else lists
+    advice = did_you_mean(name, sorted(known), lists, most=2)
     raise ConfigurationError(
         f"{name}: no such file, and no recipe or settings of that name; {advice}"
     )

@@ -1,11 +1,10 @@
 """The options of the search: the one place that defines and checks them."""
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, check_known, flag
 from fairseq_plugins.options.fields import check_option, option
 
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
@@ -17,6 +16,7 @@ NEEDS = {
     **dict.fromkeys(("sampling_topk", "sampling_topp", "temperature"), "sampling"),
     "diverse_beam_strength": "diverse_beam_groups",
 }
+NOT_OF_SEARCH = "is not an option of the search"
 OFF_IN_FAIRSEQ = ("sampling_topk", "sampling_topp", "diverse_beam_groups")  # -1 there, 0 here
 
 
@@ -92,7 +92,7 @@ class Options(BeamSearch):
         Raises:
             ConfigurationError: a name is unknown, or a value cannot work.
         """
-        check_names("options", given, (field.name for field in fields(cls)))
+        check_known(given, (field.name for field in fields(cls)), "options: ", NOT_OF_SEARCH)
         options = cls(**given)
         check(vars(options))
         for name, needed in NEEDS.items():
@@ -113,16 +113,6 @@ class Options(BeamSearch):
                 f"--diverse-beam-groups {groups} must divide --beam, which is {options.beam}"
             )
         return options
-
-
-def check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a ConfigurationError for a name that is not `known`, such as in `--eval-bleu-args`."""
-    known = list(known)
-    for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f": did you mean {close[0]}?" if close else ""
-            raise ConfigurationError(f"{option}: {name} is not an option of the search{advice}")
 
 
 def check(values: Mapping[str, Any]) -> None:

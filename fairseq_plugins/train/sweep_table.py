@@ -14,7 +14,6 @@ grid:                            # all combinations become rows, too
   --feature-pooling: [mean, linear]
 """
 
-import difflib
 import itertools
 import re
 import shlex
@@ -22,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_known
 from fairseq_plugins.options import recipes
 
 
@@ -134,12 +133,7 @@ class Table(NamedTuple):
         """
         known = {row.name: row for row in self.rows}
         wanted = names or list(known)
-        for name in wanted:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=3) or list(known)
-                raise ConfigurationError(
-                    f"--rows {name} is not a row: nearest are {', '.join(near)}"
-                )
+        check_known(wanted, known, "--rows ", "is not a row", f"rows are {', '.join(known)}")
         return [row for row in self.rows if row.name in wanted]
 
     def choose_runs(self, names: Sequence[str], seeds: Sequence[int]) -> list[tuple[Row, int]]:
@@ -206,8 +200,4 @@ def _row(path: Path, name: str, given: Any, recipe: Any) -> Row:
 
 
 def _check_keys(where: Any, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            advice = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise ConfigurationError(f"{where}: {name} is unknown; {advice}")
+    check_known(given, known, f"{where}: ", "is unknown", f"known are {', '.join(known)}")

@@ -46,7 +46,7 @@ def test_rows_are_listed_and_combined(table):
     listed = found._replace(runs=[("ftc", 3)])
     runs = [(row.name, seed) for row, seed in listed.choose_runs(["transformer", "ftc"], [])]
     assert runs == [("ftc", 3), ("transformer", 1)]
-    with pytest.raises(ConfigurationError, match="--rows fct is not a row: nearest are ftc"):
+    with pytest.raises(ConfigurationError, match="--rows fct is not a row: did you mean ftc"):
         found.choose_rows(["fct"])
 
 
@@ -56,8 +56,8 @@ def test_rows_are_listed_and_combined(table):
         ("[1]", "give `recipe`, and `rows` or `grid`"),
         ("recipe: transformer", "give `rows`, by their names, or `grid`"),
         ("rows: {a: }", "row a has no `recipe`"),
-        ("rows: {a: }\nrecipes: b", "recipes is unknown; did you mean recipe"),
-        ("recipe: b\nrows: {a: {option: c}}", "row a: option is unknown; did you mean options"),
+        ("rows: {a: }\nrecipes: b", "recipes is unknown: did you mean recipe"),
+        ("recipe: b\nrows: {a: {option: c}}", "row a: option is unknown: did you mean options"),
         ("recipe: b\nrows: {../a: }", "row '../a': the name becomes a folder"),
         ("recipe: b\nrows: {a: 3}", "row a: give its options"),
         ("recipe: b\ngrid: {--lr: 3}", "grid --lr: give a list"),
