@@ -68,6 +68,25 @@ def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
     )
 
 
+def for_fewer(batch: Batch, planned: int, processes: int) -> Batch:
+    """The batch of each of fewer processes than planned, so that an update stays the same.
+
+    Each process accumulates more batches. If their number cannot be divided, batches are smaller,
+    and an update has a few tokens less.
+
+    Args:
+        batch: that of each of the planned processes.
+        planned: their number.
+        processes: the number that is left.
+    """
+    parts = planned * batch.update_freq
+    freq = -(-parts // processes)
+    tokens, sentences = (
+        size and size * parts // (processes * freq) for size in (batch.max_tokens, batch.batch_size)
+    )
+    return Batch(tokens, sentences, freq)
+
+
 def _either(numbers: Sequence[int]) -> str:
     words = [str(number) for number in numbers]
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

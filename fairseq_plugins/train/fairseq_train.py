@@ -1,11 +1,12 @@
 """Run fairseq-train in this process, with a log and a report of its progress.
 
-    python -m fairseq_plugins.train.fairseq_train [--dry-run] DATA [options of fairseq-train]
+    python -m fairseq_plugins.train.fairseq_train [--dry-run] --shares=JSON DATA [of fairseq-train]
 
 is one of several processes that torchrun starts: standard error is the log, and standard output
 shows the progress.
 """
 
+import json
 import logging
 import os
 import sys
@@ -19,6 +20,7 @@ from fairseq_plugins.train.log import logged_to
 from fairseq_plugins.train.supervise import end_with_the_parent
 
 DRY_RUN = "--dry-run"
+SHARES = "--shares="  # followed by `Plan.shares`
 ENOUGH = 64  # exit status of the process that has measured enough updates, for the others to end
 
 
@@ -70,15 +72,19 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     end_with_the_parent()
-    words = sys.argv[1:]
-    dry_run = words[:1] == [DRY_RUN]
+    dry_run = sys.argv[1] == DRY_RUN
+    shares, *words = sys.argv[1 + dry_run :]
+    told, *share = json.loads(shares.removeprefix(SHARES)).get(os.environ["WORLD_SIZE"], [""])
+    words += share
     user_dirs = [Path(after) for word, after in zip(words, words[1:]) if word == "--user-dir"]
 
     def work() -> None:
         fairseq_plugins.register("train")
         import_user_dirs(user_dirs)
         ranks = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))
-        if run(words[dry_run:], say, dry_run, *ranks):
+        if told and os.environ["RANK"] == "0":
+            say(told)
+        if run(words, say, dry_run, *ranks):
             os._exit(ENOUGH)
 
     with logged_to(None) as say:

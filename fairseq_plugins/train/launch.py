@@ -1,6 +1,7 @@
 """Train by a plan in this process, or in several that torchrun starts; resume earlier runs."""
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -136,6 +137,7 @@ def _run_several(todo: Plan, words: Sequence[str], dry_run: bool) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     module = ["-m", fairseq_train.__name__, *([fairseq_train.DRY_RUN] if dry_run else [])]
+    module += [f"{fairseq_train.SHARES}{json.dumps(todo.shares)}"]
     # the store that torchrun shares with its processes is not told to machines that join again
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     try:

@@ -109,11 +109,14 @@ def share_batch(
     measured, skipped = measure(request.data, given)
 
     def batch_of(processes: int) -> Batch:
-        total = processes * request.nodes
+        least, most = request.machines
+        total = processes * most
         batch = batch_size.share(whole, total, request.tokens_per_process)
         ways = ["start fewer processes"] if total > 1 else []
         ways += ["give a larger --tokens-per-process"] if request.tokens_per_process else []
-        check_lengths(given, measured, batch, whole, ways)
+        for nodes in range(least, most + 1):
+            fewer = batch_size.for_fewer(batch, total, processes * nodes)
+            check_lengths(given, measured, fewer, whole, ways)
         return batch
 
     most = count_processes(request.processes, on_cpu)
@@ -220,16 +223,17 @@ def resuming(words: Sequence[str], begin: str, run: Run) -> list[str]:
 
 def launcher(request: TrainingRequest, processes: int) -> list[str]:
     """The options of torchrun that start the processes of this machine."""
-    if processes * request.nodes == 1:
+    _, most = request.machines
+    if processes * most == 1:
         return []
     # port 0 means any free port; --standalone used a fixed one in older releases
     endpoint = request.rendezvous or "localhost:0"
     words = [
-        "--nnodes", str(request.nodes), "--nproc_per_node", str(processes), "--rdzv_backend",
+        "--nnodes", request.nodes, "--nproc_per_node", str(processes), "--rdzv_backend",
         "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", request.name,
     ]  # fmt: skip
     # where a machine is lost, the others start their processes anew, once it has joined again
-    return [*words, "--max_restarts", str(RESTARTS)] if request.nodes > 1 else words
+    return [*words, "--max_restarts", str(RESTARTS)] if most > 1 else words
 
 
 def bleu_options(data: Path, words: Sequence[str]) -> list[str]:
@@ -345,7 +349,8 @@ def plan(request: TrainingRequest) -> Plan:
         ConfigurationError: the data, an option or their combination cannot work.
     """
     check_data(request.data)
-    if request.nodes < 1 or (request.nodes > 1) != (request.rendezvous is not None):
+    least, most = request.machines
+    if (most > 1) != (request.rendezvous is not None):
         raise ConfigurationError(
             f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT; remove it for "
             "one machine"
@@ -358,7 +363,14 @@ def plan(request: TrainingRequest) -> Plan:
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, limited = share_batch(request, given, whole, on_cpu)
-    total = processes * request.nodes
+    total = processes * most
+    shares = {}
+    for nodes in range(least, most + 1) if least < most else ():
+        count = processes * nodes
+        fewer = batch_size.for_fewer(batch, total, count)
+        told = f"{nodes} of {most} machines train; an update: {fewer.describe(count)}"
+        shares[count] = [told, *batch_options(given, fewer)]
+        shares[count] += ["--distributed-world-size", "1"] if count == 1 else []
 
     run = request.run
     save_dir = run.folder
@@ -386,6 +398,7 @@ def plan(request: TrainingRequest) -> Plan:
         request=request,
         words=[words[0], *logging, *words[1:]],
         launcher=launcher(request, processes),
+        shares=shares,
         processes=processes,
         summary=[
             f"{request.name}: {given.arch} on {request.data}, into {save_dir}",

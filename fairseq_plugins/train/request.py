@@ -1,12 +1,14 @@
 """What to train, and the plan. Nothing here needs torch or fairseq."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import Command
 from fairseq_plugins.options.fields import MOST, argument, option
@@ -41,9 +43,9 @@ class TrainingRequest(Device, Command):
         None, "the limit of tokens per batch, to save memory; each update then accumulates more "
         "batches", least=1,
     )  # fmt: skip
-    nodes: int = option(
-        1, "the number of machines; run the same command on each, with --rendezvous", least=1,
-        most=MOST,
+    nodes: str = option(
+        "1", "the number of machines; run the same command on each, with --rendezvous; with "
+        "LEAST:MOST, such as 1:4, those that are left go on if one is lost", metavar="N",
     )  # fmt: skip
     rendezvous: str | None = option(
         None, "the name of one of the machines, and a free port on it", metavar="HOST:PORT"
@@ -67,6 +69,22 @@ class TrainingRequest(Device, Command):
         return self.recipe.stem
 
     @property
+    def machines(self) -> tuple[int, int]:
+        """The least and the most of --nodes.
+
+        Raises:
+            ConfigurationError: it gives no such numbers.
+        """
+        found = re.fullmatch(r"(?:([0-9]+):)?([0-9]+)", self.nodes)
+        least, most = map(int, (found[1] or found[2], found[2])) if found else (0, 0)
+        if not 1 <= least <= most <= MOST:
+            raise ConfigurationError(
+                f"--nodes {self.nodes}: give a number of machines from 1 to {MOST}, or the least "
+                "and the most, such as 1:4"
+            )
+        return least, most
+
+    @property
     def run(self) -> Run:
         return Run(self.save_dir or Path("runs") / self.name)
 
@@ -77,6 +95,7 @@ class Plan(NamedTuple):
     request: TrainingRequest
     words: list[str]  # the arguments of fairseq-train
     launcher: list[str]  # the options of torchrun; empty for a single process
+    shares: dict[int, list[str]]  # a line and options for each number of processes that may train
     processes: int  # of this machine
     summary: list[str]
     settings: dict[str, Any]  # everything that affects the result
@@ -91,7 +110,7 @@ class Plan(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        return self.request.nodes
+        return self.request.machines[1]
 
     @property
     def save_dir(self) -> Path:

@@ -69,7 +69,7 @@ def supervise(request: TrainingRequest, argv: Sequence[str]) -> int:
     if status == TERMINATED:
         raise ConfigurationError(f"{request.name}: stopped by SIGTERM")
     if status < 0:
-        log = "" if request.dry_run else f"; its log is {request.run.log(request.nodes)}"
+        log = "" if request.dry_run else f"; its log is {request.run.log(request.machines[1])}"
         raise ConfigurationError(
             f"{request.name}: training failed: it was {killed_by(-status)}{log}"
         )

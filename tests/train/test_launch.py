@@ -320,42 +320,72 @@ def test_a_killed_process_is_named(toy_data, tmp_path, by_loss):
     assert "Traceback" not in output and not Path(f"/proc/{ranks[0]}").exists()
 
 
+def begin_two(data, folder, *words):
+    """Two "machines" of one process each; the first one is HOST. The words, and the processes."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    words = [data, folder, *words[:2], "--rendezvous", f"localhost:{port}", *words[2:]]
+    first = start(*words)
+    with contextlib.closing(socket.socket()) as asked:
+        while asked.connect_ex(("localhost", port)):  # it holds what they share
+            assert first.poll() is None
+            time.sleep(0.1)
+    return words, first, start(*words)
+
+
+def kill_at(update, process, folder):
+    """Kill a "machine" after this update of a training."""
+    while f"num_updates={update}," not in "".join(log.read_text() for log in folder.glob("*.log")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    for each in reversed(family(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    process.communicate()
+
+
+def model(folder):
+    return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
+
+
+UPDATES = [*TINY, "--max-tokens", 400, "--max-update", 30, "--warmup-updates", 2]
+UPDATES += ["--save-interval-updates", 10, "--validate-interval-updates", 1000]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("update", [3, 15, 25])
 def test_a_machine_that_is_lost_and_joins_again_changes_no_parameter(
     toy_data, tmp_path, by_loss, update
 ):
-    """Two "machines" of one process each; the one that is not HOST dies, and is started again."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    words = [*by_loss, "--", *TINY, "--max-tokens", 400, "--max-update", 30, "--warmup-updates", 2]
-    words += ["--save-interval-updates", 10, "--validate-interval-updates", 1000]
-    several = ["--nodes", 2, "--rendezvous", f"localhost:{port}", *words]
     run, whole = tmp_path / "run", tmp_path / "whole"
-    first = start(toy_data.bin, run, *several)
-    with contextlib.closing(socket.socket()) as asked:
-        while asked.connect_ex(("localhost", port)):  # the first one holds what they share
-            assert first.poll() is None
-            time.sleep(0.1)
-    second = start(toy_data.bin, run, *several)
-    while f"num_updates={update}," not in "".join(log.read_text() for log in run.glob("*.log")):
-        assert first.poll() is None and second.poll() is None
-        time.sleep(0.05)
-    for process in reversed(family(second.pid)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    again = start(toy_data.bin, run, *several)
-    for process in (first, again):
+    words, first, second = begin_two(toy_data.bin, run, "--nodes", 2, *by_loss, "--", *UPDATES)
+    kill_at(update, second, run)
+    for process in (first, start(*words)):
         output, _ = process.communicate(timeout=1200)
         assert process.returncode == 0, output
-    assert start(toy_data.bin, whole, "--processes", 2, *words).wait(1200) == 0
-    expected, found = (
-        torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
-        for folder in (whole, run)
-    )
+    assert start(toy_data.bin, whole, "--processes", 2, *by_loss, "--", *UPDATES).wait(1200) == 0
+    expected, found = model(whole), model(run)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_a_machine_goes_on_alone_with_the_same_batch(toy_data, tmp_path, by_loss):
+    """The parameters are those of one process that accumulates the batches of both."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    _, first, second = begin_two(toy_data.bin, run, "--nodes", "1:2", *by_loss, "--", *UPDATES)
+    kill_at(15, second, run)
+    output, _ = first.communicate(timeout=1200)
+    assert first.returncode == 0, output
+    told = re.findall(r"(\d) of 2 machines train; an update: (.*)", output)
+    assert told[0] == ("2", "200 tokens x 2 process(es) x update-freq 1 = 400")
+    assert told[-1] == ("1", "200 tokens x 1 process(es) x update-freq 2 = 400")
+    words = ["--tokens-per-process", 200, *by_loss, "--", *UPDATES]
+    assert start(toy_data.bin, whole, *words).wait(1200) == 0
+    for name, expected in model(whole).items():
+        torch.testing.assert_close(model(run)[name], expected, rtol=1e-4, atol=1e-6)
 
 
 def family(process):

@@ -158,6 +158,21 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
     assert not {"--distributed-world-size", "--cuda-graphs"} & set(command)
 
 
+def test_machines_that_are_left_have_the_same_batch(toy_data):
+    """Each accumulates more batches; one of three cannot without smaller ones."""
+    todo = plan(
+        toy_data.bin, "--nodes", "1:4", "--rendezvous", "a:1", "--cpu", "--tokens-per-process", 128
+    )
+    assert value(todo.command, "--nnodes") == "1:4"
+    found = {
+        count: [value(words, "--max-tokens"), value(words, "--update-freq")]
+        for count, (_, *words) in todo.shares.items()
+    }
+    assert found == {1: ["128", "32"], 2: ["128", "16"], 3: ["124", "11"], 4: ["128", "8"]}
+    told = "3 of 4 machines train; an update: 124 tokens x 3 process(es) x update-freq 11 = 4,092"
+    assert todo.shares[3][0] == told
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -166,6 +181,9 @@ def test_all_gpus_of_several_machines(monkeypatch, toy_data):
         (["--processes", "3"], r"--processes 3, but this machine has 2 GPU\(s\)"),
         (["--nodes", "2"], "--nodes 2: several machines need --rendezvous HOST:PORT"),
         (["--rendezvous", "a:1"], "--nodes 1: .* remove it for one"),
+        (["--nodes", "4:1"], "--nodes 4:1: give a number of machines from 1 to 1024, or the least"),
+        (["--nodes", "1:x", "--rendezvous", "a:1"], "--nodes 1:x: give a number"),
+        (["--nodes", ":2"], "--nodes :2: give a number"),
         (["--", "--save-dir", "x"], "--save-dir is not allowed after --"),
         (["--", "--update-freq", "1.5"], "--update-freq: 1.5: give whole numbers"),
         (["--", "--lr", "5e-"], "--lr: 5e- is not a number"),
