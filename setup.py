@@ -54,6 +54,7 @@ setup(
         "test": [
             *EXPORT,
             "ctranslate2",  # README's ratios of time are measured against it
+            *("fastapi", "httpx", "prometheus-client", "uvicorn"),  # for examples/deploy/service.py
             "matplotlib",
             "mypy",
             "pytest",

@@ -29,6 +29,7 @@ from fairseq_plugins.search.text import (
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.processing import MORE, LengthLimit
 from fairseq_plugins.text.protection import mismatch
+from fairseq_plugins.text.terms import Terms
 from fairseq_plugins.text.units import Cut
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
@@ -66,6 +67,7 @@ class Translator:
         models, data: see `search.choose_engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
+        terms: a file of `Terms` that translations must have, for beam search with torch.
         options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of the
             search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `options.search`.
 
@@ -88,9 +90,15 @@ class Translator:
         data: Place | None = None,
         *,
         progress: Progress = False,
+        terms: Place | None = None,
         **options: Any,
     ) -> None:
+        self.terms = None if terms is None else Terms(terms)
         self.engine = open_engine(models, data, **options)
+        if terms is not None and not getattr(self.engine, "takes_terms", False):
+            raise ConfigurationError(
+                f"--terms {terms} needs the beam search of a checkpoint: remove it"
+            )
         if self.engine.summarizes:
             raise ConfigurationError(
                 f"--model {self.engine.name} was trained with --task summarization: it is for the "
@@ -165,7 +173,11 @@ class Translator:
                         f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
                         f"limit is {limit:,}: give a shorter one"
                     )
-                inputs.append(Input(part, limit, prefix, first + number, place))
+                wanted = [] if self.terms is None else self.terms.wanted(line)
+                terms = [self.processor.encode_target(term).split() for term in wanted]
+                if prefix or len(part) < len(pieces) or sum(map(len, terms)) >= limit:
+                    terms = []
+                inputs.append(Input(part, limit, prefix, first + number, place, terms))
         found: list[list[list[Output]]] = [[] for _ in lines]
         protects = self.processor.protection is not None
         most = sys.maxsize if protects else count
@@ -211,7 +223,7 @@ class Translator:
             wrong += [(each, best, place) for place, o in enumerate(best) if errors[o.pieces]]
             found.append(best)
         # the attention for the few that are wrong, whose tokens are all given
-        forced = [each._replace(prefix=best[n].pieces.split()) for each, best, n in wrong]
+        forced = [each._replace(prefix=best[n].pieces.split(), terms=()) for each, best, n in wrong]
         aligned = self.engine.search(forced, 1, False, lambda _: None, aligned=True)
         for (_, best, n), each, (output, *_) in zip(wrong, forced, aligned):
             if output.attention is not None:

@@ -467,3 +467,24 @@ assert 'multiprocessing.get_context("spawn")' in found[2]
         [sys.executable, "-c", code, str(model)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_translations_have_their_terms(model, translate, tmp_path):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("vier\tnine one nine\nNeun\tthree\n")
+    plain, hard = (Translator(model, cpu=True, terms=each) for each in (None, terms))
+    for line, before, after in zip(
+        SENTENCES, plain.translate(SENTENCES), hard.translate(SENTENCES)
+    ):
+        wanted = [
+            term for word, term in (("vier", "nine one nine"), ("Neun", "three")) if word in line
+        ]
+        assert all(term in after for term in wanted) if wanted else after == before
+    assert sum("nine one nine" in text for text in plain.translate(SENTENCES)) == 0
+    # a limit that leaves no room for the term
+    out, err = translate("Acht vier.\nZwei.\n", "--terms", terms, "--max-len", 2)
+    assert "nine one nine" not in out
+    assert "1 translation(s) lack a target term of --terms: number 1" in err
+    for place, options in ((model, {"sampling": True}), ("tatoeba-de-en", {})):
+        with pytest.raises(ConfigurationError, match="needs the beam search of a checkpoint"):
+            Translator(place, terms=terms, **options)

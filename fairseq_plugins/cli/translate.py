@@ -57,6 +57,10 @@ class Translate(TextOut):
         None, "a file with a line for each input line: text that its translation must begin with, "
         "or an empty line", metavar="FILE",
     )  # fmt: skip
+    terms: Path | None = option(
+        None, "a file with a source term, a tab and its target term in each line: a translation of "
+        "the one gets the other; only for checkpoints", metavar="FILE",
+    )  # fmt: skip
     check_spans: bool = option(
         False, "count translations that lack a tag, URL, number or other text that "
         "prepare-translation --protect would have protected",
@@ -75,7 +79,7 @@ def as_object(translation: Scored) -> dict[str, Any]:
 
 def load(args: Translate) -> Callable[[Group], Result]:
     """Load the model; returns what translates lines, or pairs of lines and prefixes."""
-    translator = Translator(args.model, **args.of_model())
+    translator = Translator(args.model, terms=args.terms, **args.of_model())
     if (longest := args.max_len) is not None:
         translator.max_length = lambda source_length: longest
     protection = translator.processor.protection or Protection()
@@ -87,6 +91,7 @@ def load(args: Translate) -> Callable[[Group], Result]:
     stopped = "translation(s) reached the length limit and may be cut off"
     repaired = "translation(s) lacked protected text or had it twice, and were repaired"
     lacking = "translation(s) lack a tag, URL or other text of their source"
+    without = "translation(s) lack a target term of --terms"
 
     def translate(group: Group) -> Result:
         paired = args.prefixes is not None
@@ -102,14 +107,15 @@ def load(args: Translate) -> Callable[[Group], Result]:
         for message, numbers in ((parts, translator.split), (stopped, translator.cut_off)):
             notes[message] = [number - before for number in numbers]
             numbers.clear()
-        notes |= {
-            repaired: [n for n, each in enumerate(best, group.first + 1) if each.repaired],
-            lacking: [
-                number
-                for number, line, each in zip(itertools.count(group.first + 1), lines, best)
-                if args.check_spans and protection.missing_spans(line, each.text)
-            ],
-        }
+        for message in (repaired, lacking, without):
+            notes[message] = []
+        for number, (line, each) in enumerate(zip(lines, best), group.first + 1):
+            if each.repaired:
+                notes[repaired].append(number)
+            if args.check_spans and protection.missing_spans(line, each.text):
+                notes[lacking].append(number)
+            if translator.terms and any(t not in each.text for t in translator.terms.wanted(line)):
+                notes[without].append(number)
         sections = []
         for number, (line, each) in enumerate(zip(lines, best), group.first + 1):
             if args.html is not None:

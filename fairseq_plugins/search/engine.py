@@ -27,6 +27,7 @@ class Input(NamedTuple):
     prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
     number: int = 0  # from 0, for the draws of sampling and for messages
     part: int = 0  # from 0, of a text that was split, for the draws
+    terms: Sequence[Sequence[str]] = ()  # lists of subwords that every hypothesis must have
 
 
 @runtime_checkable

@@ -78,7 +78,7 @@ class ExportedModel:
         self._process.check()
         export, options, wanted = self.export, replace(self.options, nbest=count), []
         copied = copied and export.copies
-        for pieces, longest, prefix, number, part in inputs:
+        for pieces, longest, prefix, number, part, _ in inputs:
             tokens, lacking = self._numbers(pieces)
             limit = min(longest, self.max_output)
             begin = export.target.encode(prefix)[:-1]

@@ -1,6 +1,7 @@
 """Runs trained models with torch and fairseq's search."""
 
 import contextlib
+import copy
 import re
 import sys
 from argparse import Namespace
@@ -15,6 +16,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.nat import FairseqNATModel
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from fairseq_plugins.data.prepared_folder import Prepared
@@ -143,6 +145,7 @@ class TrainedModel:
         longest = utils.resolve_max_positions(*limits)
         self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
         self.min_len: int = generation.min_len
+        self.takes_terms = not generation.sampling and generation.diverse_beam_groups < 1
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
         self.summarizes = getattr(self.task, "summarizes", False)
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
@@ -166,11 +169,21 @@ class TrainedModel:
         # fairseq has the minimum length of any source with a prefix, and its own loop has one limit
         # per batch; but an output must not depend on the other sources of its batch
         one_limit = not isinstance(self.generator, BeamGenerator)
-        kinds = [(len(each.prefix), each.limit * one_limit) for each in inputs]
+        # a text with terms is alone, and searched without them if the search ends with nothing
+        kinds = [
+            (len(each.prefix), each.limit * one_limit, n * bool(each.terms))
+            for n, each in enumerate(inputs, 1)
+        ]
         for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
             some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
             with _told_if_memory_is_short(self.max_tokens):
-                found = self._search_batch(some, of_some, count, copied, aligned)
+                try:
+                    found = self._search_batch(some, of_some, count, copied, aligned)
+                except ConfigurationError:
+                    if not some[0].terms:
+                        raise
+                    some = [some[0]._replace(terms=())]
+                    found = self._search_batch(some, of_some, count, copied, aligned)
             for index, hypotheses in zip(batch, found):
                 outputs[index] = hypotheses
             done(len(batch))
@@ -193,7 +206,14 @@ class TrainedModel:
             lacking = number_unknown(sample, dictionary, [each.pieces for each in inputs])
         begin = self._prefixes(inputs, lacking)
         sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        most = getattr(self.generator, "max_len", self.max_output + 1) - 1
+        generator, constraints = self.generator, None
+        if inputs[0].terms:
+            options = copy.copy(self.generation)
+            options.constraints = "unordered"
+            generator = self.task.build_generator(self.models, options)
+            terms = _encode(dictionary, inputs[0].terms)
+            constraints = pack_constraints([[term[:-1] for term in terms]])
+        most = getattr(generator, "max_len", self.max_output + 1) - 1
         limits = [min(each.limit, most) for each in inputs]
         sample[LIMITS] = torch.tensor(limits)
         seed = self.seed if self.generation.sampling else None
@@ -201,9 +221,9 @@ class TrainedModel:
             if seed is not None:
                 number, part = min((each.number, each.part) for each in inputs)
                 torch.manual_seed(seed + number + 1_000_003 * part)
-            self.generator.max_len_a, self.generator.max_len_b = 0, max(limits)
+            generator.max_len_a, generator.max_len_b = 0, max(limits)
             found = self.task.inference_step(
-                self.generator, self.models, sample, prefix_tokens=begin
+                generator, self.models, sample, prefix_tokens=begin, constraints=constraints
             )
         best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
         rows = [row for row, _ in best]
