@@ -83,7 +83,7 @@ Ich habe meinen Schlüssel zu Hause vergessen.
 Wenn es nicht regnet, gehen wir schwimmen.'
 show_model_in_the_box() {
     if translated=$(plugin translate --model tatoeba-de-en <<<"$said" 2>/dev/null); then
-        heading "a model in the box: tatoeba-de-en, trained on all of Tatoeba"
+        heading "a bundled model: tatoeba-de-en, trained on all of Tatoeba"
         paste -d '\n' <(echo "$said") <(awk '{ print "    " $0 }' <<<"$translated")
     fi
 }

@@ -135,5 +135,5 @@ install_torch() {
 install_without_torch() {
     run "installing what runs exported models" pip_install --requirement "$root/examples/deploy/requirements.txt"
     printf '%s\n' "$python" unfinished "$extras" "$root" >"$state/environment"
-    say "      without torch and fairseq: models in the box and exported ones run in this checkout"
+    say "      without torch and fairseq: bundled and exported models run in this checkout"
 }

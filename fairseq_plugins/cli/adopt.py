@@ -3,7 +3,7 @@
     fairseq-plugins adopt data-bin/wmt --bpe-codes bpe.codes --tokenizer moses --text raw
     fairseq-plugins adopt data-bin/own --sentencepiece spm.model --text raw
 
-fairseq's folders do not tell how text became tokens. This command writes preparation.json, copies
+fairseq's folders do not record how text became tokens. This command writes preparation.json, copies
 the subword model, and with --text the raw text of the splits, into DATA-BIN. After it, `evaluate`,
 `translate`, `distill`, `export` and the Python classes take models trained on DATA-BIN.
 """

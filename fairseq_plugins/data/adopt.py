@@ -53,8 +53,8 @@ def adopt(
         source, target = pair or data_utils.infer_language_pair(str(folder))
     except MissingData:
         raise ConfigurationError(
-            f"DATA-BIN {folder} has no binary data to tell its languages: give --source-lang and "
-            "--target-lang"
+            f"DATA-BIN {folder} has no binary data that names its languages: give --source-lang "
+            "and --target-lang"
         ) from None
     for path in (model, *(folder / f"dict.{side}.txt" for side in (source, target))):
         if not path.is_file():

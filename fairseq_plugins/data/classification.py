@@ -122,14 +122,14 @@ def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:
     known = counts["train"]
     if len(known) < 2:
         raise ConfigurationError(
-            f"all texts of train have the label {next(iter(known))}: at least two labels are needed"
+            f"all training texts have the label {next(iter(known))}: at least two labels are needed"
         )
     for split, labels in counts.items():
         strange = [label for label in labels if label not in known]
         if strange:
             raise ConfigurationError(
                 f"{split} has {len(strange)} label(s) that train does not have, such as "
-                f"{strange[0]}: a classifier knows only the labels of train"
+                f"{strange[0]}: a classifier knows only the labels of the training set"
             )
     return counts
 

@@ -77,7 +77,7 @@ def lines_of(
         lines.append(
             f"The longest {side} takes {longest:,} positions with its end symbol: {option}"
         )
-    lines += ["", f"{results['read']:,} {task.units} of train were read"]
+    lines += ["", f"{results['read']:,} {task.units} of the training set were read"]
     lines += [*left_out(results["left_out"], task.units), ""]
     if "subwords" in results:
         asked = f"of {settings['vocab_size']:,} asked for"
@@ -159,4 +159,4 @@ def printable(text: str) -> str:
 def learnt_on(results: dict[str, Any]) -> list[str]:
     """A line about subwords that were learnt on a sample."""
     every = results.get("learnt_on_one_line_of", 1)
-    return [f"Subwords were learnt on one line of train in {every:,}"] if every > 1 else []
+    return [f"Subwords were learnt on one training line in {every:,}"] if every > 1 else []

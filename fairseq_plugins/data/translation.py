@@ -78,7 +78,7 @@ class Pairs(Task):
         lines += filter(None, [self.advice(results["read"], results["left_out"])])
         if self.valid_every:
             lines += [
-                f"valid is one in {self.valid_every} of the pairs kept, which train does not get"
+                f"One in {self.valid_every} of the pairs is for validation, and not for training"
             ]
         also = [
             f"{split} {same:,} of {results['examples'][split]:,}"
@@ -86,13 +86,13 @@ class Pairs(Task):
             if same
         ]
         if also:
-            lines += ["The same pairs stand in train too: " + ", ".join(also)]
+            lines += ["Pairs that are in the training set, too: " + ", ".join(also)]
         if not self.settings["joined_dictionary"]:
             lines += ["Small settings need one: --joined-dictionary, or join-dictionaries later"]
         if self.protection is not None:
             texts = read_lines(folder / TOKENS / f"train.{self.sides[0]}")
             count = sum(SYMBOL.search(text) is not None for text in texts)
-            lines += [f"Both sides of {count:,} pairs of train have the same protected text"]
+            lines += [f"Both sides of {count:,} training pairs have the same protected text"]
         return lines
 
 

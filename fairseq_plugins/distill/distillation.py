@@ -307,7 +307,7 @@ class Distillation:
             ]
         lines += [f"Back-translated sources begin with {self.tag}"] if self.tag else []
         lines += [f"{KEPT} has for each pair its origin, its line there and the teacher's rank"]
-        return [*lines, "valid and test are the original ones"]
+        return [*lines, "the validation and test sets are the original ones"]
 
 
 def find_tag(data: Path, language: str) -> str:

@@ -20,12 +20,12 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
 
     Returns:
         lines without line ends: a heading, then the document, the reference, the first sentence
-            and the summary, with copied pieces in bold.
+            and the summary, with copied subwords in bold.
     """
     ours = _plain(summary.summary) if summary.copied is None else mark_copied(summary.copied)
-    read = "" if summary.read == summary.pieces else f", read to piece {summary.read:,}"
+    read = "" if summary.read == summary.pieces else f", read to subword {summary.read:,}"
     rows = {
-        f"Document ({summary.pieces:,} pieces{read})": _plain([document]),
+        f"Document ({summary.pieces:,} subwords{read})": _plain([document]),
         "Reference": _plain(separate_sentences(reference)),
         "Lead-1": _plain(first_sentences(document, 1)),
         "Summary": ours,
@@ -34,7 +34,7 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
 
 
 def mark_copied(pieces: Sequence[tuple[str, int | None]]) -> str:
-    """The text of SentencePiece pieces, with copied ones between <b> and </b>.
+    """The text of SentencePiece subwords, with copied ones between <b> and </b>.
 
     Args:
         pieces: each with the position it copies, or None.

@@ -132,7 +132,7 @@ class SentencePiece:
     """
 
     file_name = "sentencepiece.model"
-    contents = "SentencePiece pieces"
+    contents = "SentencePiece subwords"
     fairseq_name = "sentencepiece"
 
     def __init__(self, model: Path):
@@ -180,10 +180,10 @@ class SentencePiece:
         except (RuntimeError, ValueError) as error:
             reason = f"give another number, such as 8000 ({str(error).splitlines()[-1].strip()})"
             if "sentences_.empty()" in reason:
-                raise ConfigurationError(f"no text in {files[0]} to learn pieces on") from None
+                raise ConfigurationError(f"no text in {files[0]} to learn subwords on") from None
             few = re.search(r"smaller than required_chars. \d+ vs (\d+)", reason)
             if few:
-                reason = f"give at least {few[1]}, as each character needs a piece"
+                reason = f"give at least {few[1]}, as each character needs a subword"
             raise ConfigurationError(
                 f"--vocab-size {size} does not fit this text: {reason}"
             ) from None

@@ -25,7 +25,7 @@ class Log(io.FileIO):
             return super().write(data)  # type: ignore[arg-type]
         except OSError as error:
             if self._errors is not None:
-                why = f"{error.strerror}: make room; the program goes on"
+                why = f"{error.strerror}: free some space; the program continues"
                 tell(f"{self._name} cannot be written: {why}", self._errors)
                 self._errors = None
             return len(memoryview(data))  # type: ignore[arg-type]

@@ -207,7 +207,9 @@ class Sweep:
         splits = [split for split in ("train", "valid", "test") if files]
         for split in splits:
             if split not in files:
-                raise ConfigurationError(f"{folder} has no {split}: prepare train, valid and test")
+                raise ConfigurationError(
+                    f"{folder} has no {split}: prepare training, validation and test sets"
+                )
         return {
             "name": folder.resolve().name,
             "fingerprint": settings.fingerprint(folder),

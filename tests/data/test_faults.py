@@ -116,7 +116,7 @@ def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monk
     assert read(tmp_path / "data/text/raw/train.en") == english
     report = capsys.readouterr().out
     assert (
-        "42 pairs of train were read\n2 pairs were filtered out" in report
+        "42 pairs of the training set were read\n2 pairs were filtered out" in report
         and "2  a line of more than" in report
     )
     write(tmp_path / "test.fr", ["x" * 2000] * 5)

@@ -79,7 +79,7 @@ MISTAKES = [
     (f"{DOCUMENTS} --train docs/x --valid docs/valid", "docs/x.source does not exist"),
     (f"{DOCUMENTS} --train fields --valid fields", "no field 'highlights': choose two with --fi"),
     (f"{DOCUMENTS} --train broken --valid broken", "all 1 documents of train are unfit: 1 no JSON"),
-    (f"{LABELS} --train one --valid one", "all texts of train have the label a"),
+    (f"{LABELS} --train one --valid one", "all training texts have the label a"),
     (f"{LABELS} --train two --valid other", "valid has 1 label(s) that train does not have, such"),
     (f"{LABELS} --train two --valid no_tab", "all 1 texts of valid are unfit: 1 no tab between"),
     (f"{LABELS} --train two --valid empty.fr", "valid is empty, which fairseq cannot read"),

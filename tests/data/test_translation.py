@@ -140,8 +140,8 @@ def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
         corpus / "test",
     )
     report = (folder / "report.txt").read_text(encoding="utf-8")
-    assert "valid is one in 3 of the pairs kept" in report
-    assert "The same pairs stand in train too: valid 26 of 26, test 3 of 4\n" in report
+    assert "One in 3 of the pairs is for validation" in report
+    assert "Pairs that are in the training set, too: valid 26 of 26, test 3 of 4\n" in report
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,14 @@ def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
     assert parts == [
         [
             "1",
-            "**Document (9 pieces).** Rain &lt;fell&gt;. Fog fell.",
+            "**Document (9 subwords).** Rain &lt;fell&gt;. Fog fell.",
             "**Reference.** Rain first. Fog last.",
             "**Lead-1.** Rain &lt;fell&gt;.",
             "**Summary.** Rain &amp; fog.",
         ],
         [
             "2",
-            "**Document (9 pieces, read to piece 4).** Sun &amp; snow.",
+            "**Document (9 subwords, read to subword 4).** Sun &amp; snow.",
             "**Reference.** Sun, snow.",
             "**Lead-1.** Sun &amp; snow.",
             "**Summary.** <b>Snow</b> &lt;fell&gt;",

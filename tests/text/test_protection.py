@@ -161,7 +161,7 @@ def prepare(folder, name, *words):
 def test_symbols_are_subwords_of_their_own(corpus, words):
     data = prepare(corpus, f"data {words}", "--protect", *words.split())
     report = (data / "report.txt").read_text("utf-8")
-    assert "Both sides of 60 pairs of train have the same protected text" in report
+    assert "Both sides of 60 training pairs have the same protected text" in report
     lines = (data / "dict.de.txt").read_text("utf-8").split("\n")[:-1]
     known = {line.split()[0].rstrip("@") for line in lines}
     assert set(SYMBOLS) <= known

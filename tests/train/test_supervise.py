@@ -137,7 +137,8 @@ def test_a_full_disk_ends_no_training(tmp_path, capfd):
         training_log.tell("a line", full)
     told = capfd.readouterr().err
     assert told == (
-        "train.log cannot be written: No space left on device: make room; the program goes on\n"
+        "train.log cannot be written: No space left on device: free some space; "
+        "the program continues\n"
     )
 
 

@@ -110,7 +110,7 @@ def add_growth(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--rounds", "how often each is timed", 5)
     slow = "seconds per point; slower points get fewer rounds"
     add_number(parser, "--budget", slow, 30.0, 0, float)
-    add_number(parser, "--longest-step", "leave out steps that take more seconds", 60.0, 0, float)
+    add_number(parser, "--longest-step", "skip steps that take more seconds", 60.0, 0, float)
     harness.add_arguments(parser)
 
 

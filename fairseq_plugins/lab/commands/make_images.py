@@ -21,7 +21,7 @@ NAME = "made-up-binary.tar.gz"
 def main(argv: Sequence[str]) -> int:
     parser = parser_of("make-images", __doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
-    add_number(parser, "--images", "images, a sixth of them for test", 60000, least=60)
+    add_number(parser, "--images", "images, a sixth of them for the test set", 60000, least=60)
     add_seed(parser, "set of images")
     add_flag(parser, "--plain", "draw upright shapes, black on white, without noise")
     args = parser.parse_args(argv)

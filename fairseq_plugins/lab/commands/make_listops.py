@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     shape = listops.Shape()
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
     add_number(parser, "--train", "training expressions", 96000)
-    add_number(parser, "--held-out", "expressions in each of valid and test", 2000)
+    add_number(parser, "--held-out", "expressions in the validation set, and in the test set", 2000)
     more, fewer = (f"every expression has {word} words than this" for word in ("more", "fewer"))
     add_number(parser, "--min-length", more, shape.min_length, least=0)
     add_number(parser, "--max-length", fewer, shape.max_length)

@@ -19,7 +19,9 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("make-retrieval", __doc__)
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
     add_number(parser, "--train", "training pairs", 147086, least=2)
-    add_number(parser, "--held-out", "pairs in each of valid and test", 17437, least=2)
+    add_number(
+        parser, "--held-out", "pairs in the validation set, and in the test set", 17437, least=2
+    )
     add_number(parser, "--words", "words of each text", 1000)
     add_seed(parser, "set of texts")
     args = parser.parse_args(argv)

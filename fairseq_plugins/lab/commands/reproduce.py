@@ -14,8 +14,8 @@ It is a `sweep` of a table of this package (`lab/tables/TABLE.yaml`), whose repo
 paper's figures. DATA is the folder that a prepare-* command made. --reduced takes a small model and
 few updates, for small data on two CPU cores. ftc: the paper does not say how long it trained: runs
 end after the recipes' 50,000 updates, in float32. translation, multi30k: a run ends after 10 epochs
-without a gain on valid; its last 10 checkpoints are averaged. low-resource: the learning rate falls
-to 0 within 14,000 updates, or --max-update; the last 5 checkpoints are averaged.
+without a gain on the validation set; its last 10 checkpoints are averaged. low-resource: the
+learning rate falls to 0 within 14,000 updates, or --max-update; the last 5 are averaged.
 
 Settings are those of the recipes and the table, then --settings files, then the options after --.
 Runs end earlier with --max-update. Rerun to resume; finished runs are kept. To train one longer,

@@ -94,7 +94,7 @@ def sampled(documents: Iterable[Example], sizes: dict[str, int], seed: int) -> I
 def add_sizes(parser: argparse.ArgumentParser, train: int, held_out: int) -> None:
     """Add the options of a random sample, with the sizes of a paper."""
     add_number(parser, "--train", "texts for training", train)
-    add_number(parser, "--held-out", "texts in each of valid and test", held_out)
+    add_number(parser, "--held-out", "texts in the validation set, and in the test set", held_out)
     add_seed(parser, "sample")
 
 

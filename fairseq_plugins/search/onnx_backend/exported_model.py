@@ -96,8 +96,8 @@ class ExportedModel:
                 if not hypotheses:
                     raise ConfigurationError(
                         "the options of search allow no output for a text: give a smaller "
-                        f"--min-len (it is {options.min_len}), a larger --max-len, or leave "
-                        "out --no-repeat-ngram-size"
+                        f"--min-len (it is {options.min_len}), a larger --max-len, or remove "
+                        "--no-repeat-ngram-size"
                     )
                 limit = wanted[index].max_len
                 found[index] = [
