@@ -173,13 +173,6 @@ def test_a_file_in_the_way_is_kept(server, tmp_path):
     assert server.requests == []
 
 
-def test_attempts_end(server, tmp_path):
-    server.plan = [503] * 9
-    with pytest.raises(DownloadError, match="503 .*3 attempts"):
-        fetch(server.url, tmp_path / "corpus.tgz", MD5, attempts=3, pause=0.01)
-    assert len(server.requests) == 3
-
-
 def test_alternating_partial_replies_and_refusals_end(server, tmp_path):
     server.plan = [len(CONTENT) // 2, 416] * 20
     with pytest.raises(DownloadError, match=r"416 .*\(4 attempts\)"):

@@ -123,17 +123,6 @@ def test_what_was_interrupted_is_made_anew(prepared, tmp_path, run, monkeypatch,
             assert made.read_bytes() == path.read_bytes(), path
 
 
-def test_another_number_of_pairs_is_an_error(tmp_path, run, archive):
-    with pytest.raises(ConfigurationError) as error:
-        run(tmp_path / "data", expect_pairs="160000,7283,6750")
-    train, valid, test = archive.pairs.split(",")
-    assert f"{train} / {valid} / {test} pairs came out instead of 160,000 / 7,283 / 6,750" in str(
-        error.value
-    )
-    assert "--expect-pairs any" in str(error.value)
-    assert not (tmp_path / "data").exists()
-
-
 def be_original(monkeypatch, path):
     """Let a file be the archive of the papers."""
     monkeypatch.setattr(iwslt14, "SIZE", path.stat().st_size)

@@ -10,13 +10,10 @@ import random
 import pytest
 
 from fairseq_plugins import files
-from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.classification import parse_labelled
-from fairseq_plugins.data.prepared_folder import Record
 from fairseq_plugins.data.readers import Inputs, find_input, parse_texts, parsed
 from fairseq_plugins.data.summarization import parse_document
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest
 
 SIDES = ("de", "en")
 OPEN = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -141,22 +138,3 @@ def test_documents_and_labels_are_read_from_tables(tmp_path):
     first, second = examples(tmp_path / "b.tsv", ("label", "text"), parse=parse_labelled)
     assert (first.source, first.target) == ("good film", "pos")
     assert second.problem == "no label of one word"
-
-
-def test_pairs_are_prepared_from_all_formats_alike(tmp_path):
-    rows = [(f"Satz {n} von uns.", f"Sentence {n} of us.") for n in range(40)]
-    made = {}
-    for kind, ending in (("lines", ".gz"), ("tsv", ""), ("csv", ".gz"), ("jsonl", "")):
-        (tmp_path / kind).mkdir()
-        given = write_as(kind, tmp_path / kind, rows, ending)
-        words = [tmp_path / kind / "data", "--source-lang", "de", "--target-lang", "en"]
-        words += ["--train", given, "--valid-every", 10, "--vocab-size", 40, "--workers", 1]
-        words += [] if kind == "lines" else ["--fields", "de", "en"] if kind != "tsv" else []
-        assert prepare_translation.main([str(word) for word in words]) == 0
-        folder = tmp_path / kind / "data"
-        files_of = [path for path in folder.rglob("*") if path.suffix in (".bin", ".idx", ".txt")]
-        made[kind] = {path.name: path.read_bytes() for path in files_of}
-        inputs = Record.read(folder).settings["inputs"]
-        paths = sorted((tmp_path / kind).glob("train*"))
-        assert inputs == {"train": [[digest(path) for path in paths]]}
-    assert made["lines"] == made["tsv"] == made["csv"] == made["jsonl"]

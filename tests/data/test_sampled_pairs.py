@@ -228,13 +228,10 @@ def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_tra
     assert losses[0] == losses[1] and losses[0]
 
 
-def test_without_sampling_it_is_translation(toy_data, train_args, tmp_path, run_train):
-    for task in ("translation", "translation_sampled"):
-        run_train(
-            toy_data.bin, *train_args, "--task", task,
-            "--save-dir", tmp_path / task, "--max-update", 2,
-        )  # fmt: skip
-    first, second = (parameters(tmp_path / t) for t in ("translation", "translation_sampled"))
-    for name, value in first.items():
-        if not name.endswith("_float_tensor"):
-            assert torch.equal(value, second[name]), name
+def test_only_sampled_data_vary_by_epoch(toy_data):
+    """compat.resuming keeps the batches of the first epoch for all other data."""
+    dictionary = Dictionary.load(str(toy_data.bin / "dict.src.txt"))
+    for strength in (0.0, 0.1):
+        cfg = SampledTranslationConfig(data=str(toy_data.bin), bpe_dropout=strength)
+        task = SampledTranslationTask(cfg, dictionary, dictionary)
+        assert task.varies_by_epoch == bool(strength)
