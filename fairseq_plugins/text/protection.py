@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 FIRST, COUNT = 0xF0000, 16  # characters of Unicode's private use, which text hardly ever has
 SYMBOLS = tuple(chr(FIRST + number) for number in range(COUNT))
 SYMBOL = re.compile(f"[{SYMBOLS[0]}-{SYMBOLS[-1]}]")
@@ -176,7 +174,7 @@ def repair(
             pieces[t] = symbol + pieces[t][1:]
         else:
             rows = attention[: len(written)]
-            leads = np.cumsum(rows[:, :j].sum(axis=1) - rows[:, j + 1 :].sum(axis=1))
+            leads = (rows[:, :j].sum(axis=1) - rows[:, j + 1 :].sum(axis=1)).cumsum()
             end = max(ends, key=lambda end: leads[end - 1] if end else 0.0)
             # SentencePiece divides a word that begins with a symbol after its mark of words
             added.append((end, j, source[j - (source[j - 1 : j] == ["\u2581"]) : j + 1]))
