@@ -45,7 +45,7 @@ class TrainingRequest(Device, Command):
     )  # fmt: skip
     nodes: str = option(
         "1", "the number of machines; run the same command on each, with --rendezvous; with "
-        "LEAST:MOST, such as 1:4, those that are left go on if one is lost", metavar="N",
+        "LEAST:MOST, such as 1:4, the others continue if one is lost", metavar="N",
     )  # fmt: skip
     rendezvous: str | None = option(
         None, "the name of one of the machines, and a free port on it", metavar="HOST:PORT"
