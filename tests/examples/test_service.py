@@ -2,12 +2,16 @@
 
 import concurrent.futures
 import contextlib
+import http.server
 import json
 import os
 import random
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -22,8 +26,8 @@ for name in ("fastapi", "uvicorn", "prometheus_client"):
 GERMAN = (ROOT / "examples/quickstart/test.de").read_text("utf-8").splitlines()
 
 
-@pytest.fixture(scope="module")
-def service():
+@contextlib.contextmanager
+def running(*more):
     """The address of a running service, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -31,16 +35,24 @@ def service():
     words = [sys.executable, "-m", "uvicorn", "--app-dir", ROOT / "examples/deploy", "service:app"]
     words += ["--port", str(port), "--log-level", "warning", "--timeout-graceful-shutdown", "20"]
     environment = {**os.environ, "TRANSLATE": "tatoeba-de-en"}
-    process = subprocess.Popen(words, env=environment)
+    process = subprocess.Popen([*words, *more], env=environment)
     address = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        with contextlib.suppress(httpx.TransportError):
-            assert httpx.get(address + "/health").json() == {"models": ["translate"]}
-            break
-        time.sleep(0.1)
-    yield address, process
-    process.kill()
-    process.wait()
+    try:
+        for _ in range(600):
+            with contextlib.suppress(httpx.TransportError):
+                assert httpx.get(address + "/health").json() == {"models": ["translate"]}
+                break
+            time.sleep(0.1)
+        yield address, process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running() as found:
+        yield found
 
 
 def ask(address, texts):
@@ -116,3 +128,49 @@ def test_unknown_paths_and_the_page(service):
     assert "<textarea" in httpx.get(service[0] + "/").text
     metrics = httpx.get(service[0] + "/metrics").text
     assert 'answers_total{status="404"}' in metrics and "latency_seconds_count" in metrics
+
+
+def test_workers_answer_what_they_began_before_a_stop():
+    with running("--workers", "2") as (address, process):
+        with concurrent.futures.ThreadPoolExecutor(10) as pool:
+            texts = [GERMAN[number : number + 40] for number in range(10)]
+            answers = [pool.submit(ask, address, each) for each in texts]
+            time.sleep(1)
+            process.terminate()
+            found = [each.result() for each in answers]
+        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert [each.status_code for each in found] == [200] * 10
+        assert [len(each.json()["texts"]) for each in found] == [40] * 10
+        with pytest.raises(httpx.ConnectError):
+            ask(address, ["a"])
+
+
+def test_the_page_in_a_browser(service):
+    """In Chromium, with a click on the first button, behind a server that adds the click."""
+    browser = shutil.which("chromium") or pytest.skip("needs chromium")
+    typed = (
+        "<script>given.value = 'Guten Morgen!'; document.querySelector('button').click()</script>"
+    )
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer("text/html", httpx.get(service[0] + "/").text + typed)
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found = httpx.post(service[0] + self.path, content=body, timeout=60)
+            self.answer("application/json", found.text)
+
+        def answer(self, kind, text):
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+        words += ["--virtual-time-budget=20000", f"http://127.0.0.1:{server.server_port}/"]
+        found = subprocess.run(words, capture_output=True, text=True, timeout=120).stdout
+        server.shutdown()
+    assert '<pre id="found">Good morning.</pre>' in found
