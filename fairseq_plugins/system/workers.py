@@ -14,11 +14,10 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import count_lines, in_groups, read_lines
+from fairseq_plugins.files import in_groups
 from fairseq_plugins.options.fields import MOST, option
 from fairseq_plugins.system.progress import progress_bar
 
@@ -84,18 +83,6 @@ def map_lines(
                     yield from _results(pending, bar)
             while pending:
                 yield from _results(pending, bar)
-
-
-def map_file(
-    function: Callable[[str], Any],
-    path: Path,
-    workers: int,
-    description: str,
-    option: str = "--workers",
-) -> Iterator[Any]:
-    """`map_lines` of a file."""
-    lines, total = read_lines(path), count_lines(path)
-    return map_lines(function, lines, workers, description, total, option=option)
 
 
 def map_batches(

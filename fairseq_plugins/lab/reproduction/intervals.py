@@ -39,13 +39,6 @@ def student(freedom: float) -> float:
     return float(t.ppf(0.975, freedom))
 
 
-def half_interval(sample: Sample) -> float | None:
-    """Half of the 95 % interval of a mean over seeds; None for one seed."""
-    if sample.seeds < 2:
-        return None
-    return student(sample.seeds - 1) * sample.deviation / math.sqrt(sample.seeds)
-
-
 def subtract(ours: Sample, theirs: Sample) -> Difference:
     """The difference of two means, with Welch's interval: deviations of the two may differ."""
     value = ours.mean - theirs.mean

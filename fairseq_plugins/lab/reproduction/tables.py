@@ -8,7 +8,6 @@ from fairseq_plugins.train.sweep_table import Table, read_table
 LAB = Path(__file__).resolve().parent.parent
 RECIPES = LAB / "recipes"  # those that only the laboratory uses
 FILES = {path.stem: path for path in sorted((LAB / "tables").glob("*.yaml"))}
-BASELINE = "transformer"  # the row that others are compared with, unless they name another
 
 
 @cache

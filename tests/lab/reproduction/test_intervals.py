@@ -5,7 +5,6 @@ import pytest
 from fairseq_plugins.lab.reproduction.intervals import (
     Difference,
     Sample,
-    half_interval,
     student,
     subtract,
 )
@@ -16,12 +15,6 @@ from fairseq_plugins.lab.reproduction.intervals import (
 )
 def test_quantiles_are_those_of_the_tables(freedom, quantile):
     assert student(freedom) == pytest.approx(quantile, abs=1e-3)
-
-
-def test_the_interval_of_a_mean():
-    # mean 2, deviation 1, three values: 4.303 / sqrt(3)
-    assert half_interval(Sample.of([1.0, 2.0, 3.0])) == pytest.approx(2.484, abs=1e-3)
-    assert half_interval(Sample.of([1.0])) is None
 
 
 def test_welch_of_two_samples():
