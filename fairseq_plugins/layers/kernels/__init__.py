@@ -5,7 +5,7 @@ tensor. If Triton's requirements are missing (see `obstacle`), we log one line a
 Before first use on a GPU, in a dtype and for the sizes of a layer, each kernel is compared with its
 plain form on small random input: forward and all gradients. One that differs is not used, and we
 log one line. There is no list of GPUs. Results differ from plain torch by rounding, so a training
-keeps its initial choice in all processes (`training/kernel_choice.py`).
+keeps its initial choice in all processes (`train/kernel_choice.py`).
 
 A kernel never waits for the host, allocates only through torch and chooses its block sizes from the
 sizes of its input, so a CUDA graph can capture it. While one captures, only kernels that are
