@@ -316,3 +316,14 @@ def test_a_wheel_with_a_changed_byte_is_damaged(tmp_path):
     assert common(check) == ["intact"]
     wheel.write_bytes(wheel.read_bytes().replace(b"x = 1", b"x = 2"))
     assert common(check) == ["damaged"]
+
+
+def test_progress_that_ends_at_once_keeps_the_scratch_folder(tmp_path):
+    """A subshell that has just begun still has the EXIT trap of the script."""
+    done = bash(
+        "-euc",
+        f"""log={tmp_path}/log; scratch=$(mktemp -d -p {tmp_path}); trap 'rm -rf "$scratch"' EXIT
+        source scripts/environment.sh
+        for _ in {{1..50}}; do logged true && ls "$scratch"; done""",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
