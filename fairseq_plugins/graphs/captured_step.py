@@ -235,7 +235,7 @@ def install() -> None:
         step: CapturedStep | None = getattr(self._optimizer, "captured_step", None)
         if step is not None:
             step.drop()
-        # what BLEU of valid searches with
+        # the captured steps of the search that computes BLEU on the validation set
         searched = getattr(getattr(self.task, "sequence_generator", None), "graphs", None)
         if searched is not None:
             searched.drop()

@@ -10,8 +10,9 @@ import torch
 
 
 class Pool:
-    """Memory and a stream that the graphs of one owner share, as none of their results outlives a
-    replay.
+    """Memory and a stream that the graphs of one owner share.
+
+    They can share memory because none of their results is read after the next replay.
     """
 
     def __init__(self) -> None:

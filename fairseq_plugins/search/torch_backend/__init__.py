@@ -51,24 +51,24 @@ def accelerate(generator: Any) -> Any:
         the same object.
     """
     if type(generator) is not SequenceGenerator:
-        return _told(generator, type(generator).__name__)
+        return _not_captured(generator, type(generator).__name__)
     ensemble = generator.model
     if type(ensemble) is not EnsembleModel:
-        return _told(generator, type(ensemble).__name__)
+        return _not_captured(generator, type(ensemble).__name__)
     for model in ensemble.models:
         supported = type(model) in (EfficientTransformerModel, TransformerModel)
         if not supported or not can_decode_in_beams(model.decoder):
-            return _told(generator, f"this {type(model).__name__} is decoded by fairseq")
+            return _not_captured(generator, f"this {type(model).__name__} is decoded by fairseq")
     generator.model = BeamEnsemble(list(ensemble.models))
     if generator.lm_model is not None or generator.match_source_len:
-        return _told(generator, "a language model, or --match-source-len")
+        return _not_captured(generator, "a language model, or --match-source-len")
     if type(generator.search) is not BeamSearch:
-        return _told(generator, type(generator.search).__name__)
+        return _not_captured(generator, type(generator.search).__name__)
     generator.__class__ = BeamGenerator
     return generator
 
 
-def _told(generator: Any, reason: str) -> Any:
+def _not_captured(generator: Any, reason: str) -> Any:
     """The generator, after a line with the reason why a GPU launches its kernels one by one."""
     if torch.cuda.is_available():
         logger.info(f"search steps are not captured: {reason}")
