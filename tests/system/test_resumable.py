@@ -3,11 +3,9 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -112,39 +110,57 @@ def test_nothing_is_left_of_a_run_that_wrote_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out").read_text() == "old"
 
 
-def killed(words, path, lines, number):
-    """Run a command and send it a signal when it has written this many lines; its output."""
-    process = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and lines:
-        try:
-            if path.read_bytes().count(b"\n") >= lines:
-                process.send_signal(number)
-                break
-        except FileNotFoundError:
-            pass
-        time.sleep(0.005)
-    return process.communicate()[1], process.returncode
+# The command line `fairseq_plugins`, which sends itself a signal once so many lines are written:
+# before a group is written to PATH.part, between that and its record in the journal, or after both.
+KILL = """
+import os, runpy, sys
+from fairseq_plugins.system.resumable import _Unfinished
+
+lines, number, moment = map(int, sys.argv.pop(1).split(","))
+
+
+def around(name, before, after):
+    original = getattr(_Unfinished, name)
+
+    def call(self, *args):
+        if moment == before and self.lines >= lines:
+            os.kill(os.getpid(), number)
+        original(self, *args)
+        if moment == after and self.lines >= lines:
+            os.kill(os.getpid(), number)
+
+    setattr(_Unfinished, name, call)
+
+
+around("add", 0, None)
+around("_record", 1, 2)
+runpy.run_module("fairseq_plugins", run_name="__main__")
+"""
 
 
 def check_kills(folder, kills, *options):
     """Kill a translation several times; the output equals that of an unbroken one."""
     german = (ROOT / "examples/quickstart/test.de").read_text().splitlines(keepends=True) * 2
     (folder / "in").write_text("".join(german[: 20 * (kills + 1)]))
-    words = [sys.executable, "-m", "fairseq_plugins", "translate", "--model", "tatoeba-de-en"]
-    words += ["--input", folder / "in", "--buffer", "6", *options]
+    words = ["translate", "--model", "tatoeba-de-en", "--input", str(folder / "in")]
+    words += ["--buffer", "6", *options, "--output"]
+
+    def run(output, *python):
+        words_of_python = [sys.executable, *python, *words, folder / output]
+        return subprocess.run(words_of_python, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
     draw = random.Random(kills)
     for kill in range(kills):
         number = draw.choice([signal.SIGTERM, signal.SIGKILL])
-        lines = 20 * kill + draw.randrange(1, 20)
-        error, status = killed(
-            [*words, "--output", folder / "out"], folder / "out.part", lines, number
-        )
-        assert status in (-signal.SIGKILL, 128 + signal.SIGTERM), error
-        assert number == signal.SIGKILL or re.search("out.part: rerun to resume\nstopped", error)
+        lines = 20 * kill + draw.randrange(1, 14)
+        ended = run("out", "-c", KILL, f"{lines},{number},{draw.randrange(3)}")
+        stopped = number == signal.SIGTERM
+        assert ended.returncode == (128 + number if stopped else -number), ended.stderr
+        assert stopped == ("out.part: rerun to resume\nstopped" in ended.stderr)
     with pytest.raises(ConfigurationError, match="with --beam 5, but now --beam 4: give"):
-        cli.main([*map(str, words[3:]), "--output", str(folder / "out"), "--beam", "4"])
-    assert killed([*words, "--output", folder / "out"], folder, 0, 0)[1] == 0
-    assert killed([*words, "--output", folder / "whole"], folder, 0, 0)[1] == 0
+        cli.main([*words, str(folder / "out"), "--beam", "4"])
+    assert run("out", "-m", "fairseq_plugins").returncode == 0
+    assert run("whole", "-m", "fairseq_plugins").returncode == 0
     assert (folder / "out").read_bytes() == (folder / "whole").read_bytes()
     assert sorted(os.listdir(folder)) == ["in", "out", "whole"]
 
