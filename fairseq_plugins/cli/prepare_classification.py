@@ -10,7 +10,7 @@ head (.tsv, .csv) or JSON lines (.jsonl), whose columns are label and text, or t
 All files may be compressed (.gz). --imdb takes the archive or the unpacked folder aclImdb: every
 tenth training text goes to the valid split. An archive is not unpacked to disk.
 
-Texts that cannot be used are skipped; left_out.txt in DIR says why.
+Texts that cannot be used are skipped; removed.txt in DIR gives the reasons.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

@@ -7,7 +7,7 @@
 
 Without --stories, both archives (534 MB) are downloaded; without --split-ids, the published lists
 of URLs in each split. Size and SHA-256 are checked. Archives are not unpacked to disk. Stories that
-cannot be used are skipped; left_out.txt in DIR says why.
+cannot be used are skipped; removed.txt in DIR gives the reasons.
 
 Until all is done, DIR is named DIR.part. A rerun resumes a download, and starts all else anew.
 """

@@ -24,7 +24,7 @@ Then train on PRETRAIN, and on DIR with --finetune-from-model PRETRAINED/checkpo
 Use --lowercase for headlines: without it, a word in capitals has other subwords than in the
 document, and cannot be copied.
 
-Documents that cannot be used are skipped; left_out.txt in DIR says why.
+Documents that cannot be used are skipped; removed.txt in DIR gives the reasons.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

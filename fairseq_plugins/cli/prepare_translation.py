@@ -9,7 +9,7 @@ names the two columns. A table of tabs needs no head if it has two columns. All 
 compressed (.gz). The folder serves both directions. To prepare other text for a trained model, see
 --like.
 
-left_out.txt in DIR names the training pairs that were filtered out. Until all is done, DIR is named
+removed.txt in DIR names the training pairs that were filtered out. Until all is done, DIR is named
 DIR.part, and a rerun starts anew.
 """
 

@@ -19,7 +19,7 @@ from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
 from fairseq_plugins.data.folder import WORK, Preparation
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
-from fairseq_plugins.data.report import LEFT_OUT
+from fairseq_plugins.data.report import REMOVED
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
 from fairseq_plugins.system.workers import map_lines
@@ -182,11 +182,11 @@ def prepare(
 
 
 def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, Any]:
-    """Write the texts of all examples, and the file `LEFT_OUT` of those that cannot be used.
+    """Write the texts of all examples, and the file `REMOVED` of those that cannot be used.
 
     Returns:
         `examples`: the number in each split; `words` of each of their files; `read`: the number of
-        train; `left_out`: how many for each reason.
+        train; `removed`: how many for each reason.
 
     Raises:
         ConfigurationError: a split has no example, or an example of a complete split is unusable.
@@ -198,7 +198,7 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
     names = [f"{place}/{{split}}.{side}" for place in places for side in task.sides]
     names += [f"{RAW}/{{split}}.id"] * task.names
     with contextlib.ExitStack() as stack:
-        left_out = report.LeftOut(stack.enter_context(_open(folder / LEFT_OUT)))
+        removed = report.Removed(stack.enter_context(_open(folder / REMOVED)))
         files = {
             split: [stack.enter_context(_open(folder / name.format(split=split))) for name in names]
             for split in task.splits
@@ -213,7 +213,7 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
                     "training set only, because scores need the whole set: shorten or remove it"
                 )
             if problem:
-                left_out.add(split, name, problem)
+                removed.add(split, name, problem)
                 continue
             if task.valid_every and split == "train":
                 kept = examples["train"] + examples["valid"] + 1
@@ -225,30 +225,30 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
                 file.write(text + "\n")
     for split, count in examples.items():
         if not count:
-            raise ConfigurationError(_nothing(task, split, read_of, left_out))
+            raise ConfigurationError(_nothing(task, split, read_of, removed))
     if task.names:
-        left_out.tell(folder / LEFT_OUT)
-    reasons = dict(left_out.reasons)
-    return {"read": read_of["train"], "examples": examples, "words": words, "left_out": reasons}
+        removed.show(folder / REMOVED)
+    reasons = dict(removed.reasons)
+    return {"read": read_of["train"], "examples": examples, "words": words, "removed": reasons}
 
 
-def _nothing(task: Task, split: str, read_of: dict[str, int], left_out: report.LeftOut) -> str:
+def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Removed) -> str:
     """What to say of a split without examples."""
     if split == "valid" and task.valid_every:
         return (
             f"--valid-every {task.valid_every}: only {read_of['train']:,} {task.units} were read, "
             "so valid would be empty; give a smaller number, or --valid"
         )
-    if split not in left_out.first:
+    if split not in removed.first:
         return f"{split} is empty, which fairseq cannot read: give text" + (
             ", or no test set" if split == "test" else ""
         )
-    of_split = left_out.of_split[split]
+    of_split = removed.of_split[split]
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in of_split.items())
     advice = task.advice(read_of[split], of_split)
     return (
         f"all {read_of[split]:,} {task.units} of {split} are unfit: {reasons}; the first is "
-        f"{left_out.first[split]}" + (f". {advice}" if advice else "")
+        f"{removed.first[split]}" + (f". {advice}" if advice else "")
     )
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 from fairseq_plugins.files import written_whole
 
 NAME = "report.txt"
-LEFT_OUT = "left_out.txt"
+REMOVED = "removed.txt"
 NORMALISED = "All text was brought into Unicode's form NFC."
 NAMES_SHOWN = 10
 LONGEST_PROBLEM = 300  # characters
@@ -78,7 +78,7 @@ def lines_of(
             f"The longest {side} takes {longest:,} positions with its end symbol: {option}"
         )
     lines += ["", f"{results['read']:,} {task.units} of the training set were read"]
-    lines += [*left_out(results["left_out"], task.units), ""]
+    lines += [*removed_lines(results["removed"], task.units), ""]
     if "subwords" in results:
         asked = f"of {settings['vocab_size']:,} asked for"
         origin = "of another folder (--like)" if "like" in settings else asked
@@ -98,7 +98,7 @@ def unknown_tokens(sides: dict[str, dict[str, int]], units: str) -> list[str]:
     ]
 
 
-def left_out(reasons: dict[str, int], units: str) -> list[str]:
+def removed_lines(reasons: dict[str, int], units: str) -> list[str]:
     """How many texts were skipped, and why.
 
     Args:
@@ -109,10 +109,10 @@ def left_out(reasons: dict[str, int], units: str) -> list[str]:
     if not count:
         return [f"No {units[:-1]} was filtered out."]
     by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
-    return [f"{count:,} {units} were filtered out; {LEFT_OUT} names them", *by_reason]
+    return [f"{count:,} {units} were filtered out; {REMOVED} names them", *by_reason]
 
 
-class LeftOut:
+class Removed:
     """What cannot be used: written to a file, counted by its reason, and the first ones kept.
 
     Attributes:
@@ -130,7 +130,7 @@ class LeftOut:
         self.of_split: dict[str, dict[str, int]] = defaultdict(Counter)
 
     def add(self, split: str, name: str, problem: str) -> None:
-        """Leave out the text of this name; the problem may quote it."""
+        """Write down a text that cannot be used, by its name; the problem may quote it."""
         problem = printable(" ".join(problem.split())[:LONGEST_PROBLEM])
         reason = problem.partition(":")[0]
         reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
@@ -142,13 +142,13 @@ class LeftOut:
         if len(self.named) < NAMES_SHOWN:
             self.named.append(line)
 
-    def tell(self, path: Path) -> None:
-        """Print how many were left out, and the first ones; `path` has all."""
+    def show(self, path: Path) -> None:
+        """Print how many there are, and the first ones; `path` has all."""
         count = sum(self.reasons.values())
         if count:
-            told = [f"{count:,} documents cannot be used:", *(f"  {line}" for line in self.named)]
-            told += [f"  ... all are in {path}"] if count > len(self.named) else []
-            print("\n".join(told), file=sys.stderr)
+            shown = [f"{count:,} documents cannot be used:", *(f"  {line}" for line in self.named)]
+            shown += [f"  ... all are in {path}"] if count > len(self.named) else []
+            print("\n".join(shown), file=sys.stderr)
 
 
 def printable(text: str) -> str:

@@ -75,7 +75,7 @@ class Pairs(Task):
         lines = [
             f"fairseq-generate takes --remove-bpe {KINDS[self.processing.subword].fairseq_name}"
         ]
-        lines += filter(None, [self.advice(results["read"], results["left_out"])])
+        lines += filter(None, [self.advice(results["read"], results["removed"])])
         if self.valid_every:
             lines += [
                 f"One in {self.valid_every} of the pairs is for validation, and not for training"

@@ -94,8 +94,8 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, shared):
     words = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "valid.tsv", "--words"]
     run(tmp_path / "data", *words, "--workers", 2)
     assert (2, "texts read", "--workers") in shared
-    left_out = (tmp_path / "data" / "left_out.txt").read_text().splitlines()
-    assert left_out == [
+    removed = (tmp_path / "data" / "removed.txt").read_text().splitlines()
+    assert removed == [
         "train\ttrain.tsv:3\tno tab between label and text",
         "train\ttrain.tsv:4\tno label of one word",
         "train\ttrain.tsv:5\tno label of one word",
@@ -166,4 +166,4 @@ def test_names_of_files_may_be_in_any_encoding(tmp_path):
     run(*words)
     ids = (tmp_path / "data/text/raw/train.id").read_text("utf-8").splitlines()
     assert ids[0] == r"train_caf\udce9.tsv:1" and len(ids) == 4
-    assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/left_out.txt").read_text("utf-8")
+    assert r"valid_caf\udce9.tsv:3" in (tmp_path / "data/removed.txt").read_text("utf-8")

@@ -94,9 +94,9 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
     expected = [json.loads(line)["article"] for line in GOOD]
     for split in ("train", "valid"):
         assert read(tmp_path / "data/text/raw" / (split + ".source")) == expected
-    left_out = [line.split("\t") for line in read(tmp_path / "data/left_out.txt")]
-    assert len(left_out) == 2 * len(BAD)
-    for number, (found, reason) in enumerate(zip(left_out, BAD.values())):
+    removed = [line.split("\t") for line in read(tmp_path / "data/removed.txt")]
+    assert len(removed) == 2 * len(BAD)
+    for number, (found, reason) in enumerate(zip(removed, BAD.values())):
         assert found[:2] == ["train", f"train:{2 * number + 1}"]
         assert found[2].startswith(reason)
     said = capsys.readouterr()

@@ -80,7 +80,7 @@ def test_the_report_counts_everything(prepared, archive):
     )
     for reason, number in archive.dropped.items():
         assert f"{number}  {reason}\n" in report
-    assert len(read(prepared / "left_out.txt")) == dropped
+    assert len(read(prepared / "removed.txt")) == dropped
     for split in ("train", "valid", "test"):
         for number, language in enumerate(("de", "en")):
             row = re.search(rf"(?m)^{split}\.{language} .*", report)[0].split()

@@ -92,8 +92,8 @@ def test_documents_alone_become_pairs(folders):
         assert len(summary) == 3 and summary[0].startswith(f"Story {n} said.")
         assert " ".join([*summary, source]) == f"{article(n)} {TEXT}"
     assert n == 8
-    left_out = (folders / "pretrain/left_out.txt").read_text().splitlines()
-    assert left_out[:2] == [
+    removed = (folders / "pretrain/removed.txt").read_text().splitlines()
+    assert removed[:2] == [
         "train\talone_train:10\ttoo few sentences",
         "train\talone_train:11\tempty",
     ]

@@ -174,7 +174,7 @@ def test_empty_lines_are_named(tmp_path, shared):
     run(tmp_path, "--workers", 2)
     assert (2, "documents read", "--workers") in shared
     assert (tmp_path / "data/text/raw/valid.target").read_text() == "Rain fell. <q> It stopped.\n"
-    assert (tmp_path / "data/left_out.txt").read_text().splitlines() == [
+    assert (tmp_path / "data/removed.txt").read_text().splitlines() == [
         "valid\tvalid:2\tno document",
         "valid\tvalid:3\tno summary",
         "valid\tvalid:4\tno visible text",

@@ -4,7 +4,7 @@
     fairseq-plugins train amazon DIR
 
 A random sample has the paper's sizes. Which file the paper sampled is not known: the 5-core one is
-an assumption. A line that cannot be used is skipped, and left_out.txt in DIR gives the reason.
+an assumption. A line that cannot be used is skipped, and removed.txt in DIR gives the reason.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

@@ -12,7 +12,7 @@ recommendation (table 5): titles, and for each impression of behaviors.tsv the n
 had clicked, was shown, and clicked. Every 50th impression of --train goes to valid. The labels of
 MIND's own test set are not public: --test takes the dev set.
 
-A line that cannot be used is skipped, and left_out.txt in DIR gives the reason.
+A line that cannot be used is skipped, and removed.txt in DIR gives the reason.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

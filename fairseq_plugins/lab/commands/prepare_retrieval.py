@@ -3,8 +3,8 @@
     fairseq-plugins prepare-retrieval DIR lra_release/tsv_data
     fairseq-plugins reproduce mscffn-retrieval DIR
 
-The folder has new_aan_pairs.train.tsv, .eval.tsv and .test.tsv. A line that cannot be used is left
-out, and left_out.txt in DIR says why.
+The folder has new_aan_pairs.train.tsv, .eval.tsv and .test.tsv. A line that cannot be used is
+skipped, and removed.txt in DIR gives the reason.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

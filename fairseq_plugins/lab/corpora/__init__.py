@@ -1,7 +1,7 @@
 """Corpora of the papers' tables, read in the formats in which they are released.
 
-Each becomes the folder that prepare-classification makes. What cannot be used is left out, counted
-in the report, and named in left_out.txt with its file and line.
+Each becomes the folder that prepare-classification makes. What cannot be used is skipped, counted
+in the report, and named in removed.txt with its file and line.
 """
 
 import argparse

@@ -6,7 +6,7 @@ The prepared folder holds
   news of train, then those that only test has;
 - `input0/`: the dictionary of the words of train, and binary titles;
 - `impressions/`: impressions as `impressions.py` stores them, and the names they have (`.id`);
-- `left_out.txt`: every line that could not be used, and why.
+- `removed.txt`: every line that could not be used, and why.
 """
 
 import itertools
@@ -20,10 +20,10 @@ from fairseq_plugins.data.binary import binarise_words
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.report import (
-    LEFT_OUT,
     NORMALISED,
-    LeftOut,
-    left_out,
+    REMOVED,
+    Removed,
+    removed_lines,
     show,
     table,
     unknown_tokens,
@@ -72,14 +72,14 @@ def prepare(destination: Path, train: Path, test: Path, valid_every: int, worker
 
 def _read(folder: Path, train: Path, test: Path, valid_every: int) -> dict[str, Any]:
     """Write titles and impressions; returns how many there are, and what was left out."""
-    with written_whole(folder / LEFT_OUT) as file:
-        bad = LeftOut(file)
+    with written_whole(folder / REMOVED) as file:
+        bad = Removed(file)
         results = _read_news(folder, train, test, bad)
         counts = _read_impressions(folder, train, test, valid_every, bad)
-    return {**results, "counts": counts, "left_out": bad.reasons}
+    return {**results, "counts": counts, "removed": bad.reasons}
 
 
-def _read_news(folder: Path, train: Path, test: Path, bad: LeftOut) -> dict[str, Any]:
+def _read_news(folder: Path, train: Path, test: Path, bad: Removed) -> dict[str, Any]:
     """Write titles and IDs; returns the numbers of news and of words."""
     known: set[str] = set()
     counted: dict[str, Any] = {"news": {}, "words": {}}
@@ -100,7 +100,7 @@ def _read_news(folder: Path, train: Path, test: Path, bad: LeftOut) -> dict[str,
 
 
 def _read_impressions(
-    folder: Path, train: Path, test: Path, valid_every: int, bad: LeftOut
+    folder: Path, train: Path, test: Path, valid_every: int, bad: Removed
 ) -> dict[str, dict[str, int]]:
     """Write impressions; returns the numbers of each split."""
     import numpy as np
@@ -142,7 +142,7 @@ def _read_impressions(
 
 
 def _usable(
-    train: Path, test: Path, valid_every: int, numbers: dict[str, int], bad: LeftOut
+    train: Path, test: Path, valid_every: int, numbers: dict[str, int], bad: Removed
 ) -> Iterator[tuple[str, str, mind.Impression]]:
     """Split, number and content of each impression that can be used."""
     for part, source in (("train", train), ("test", test)):
@@ -173,6 +173,6 @@ def _report(results: dict[str, Any]) -> list[str]:
         "{train:,} news in train, and {test:,} more in test.".format(**results["news"]),
         *unknown_tokens(texts, "words"),
         "",
-        *left_out(results["left_out"], "lines"),
+        *removed_lines(results["removed"], "lines"),
         NORMALISED,
     ]

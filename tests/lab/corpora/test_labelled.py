@@ -102,8 +102,8 @@ def test_amazon_is_sampled_and_bad_lines_are_named(tmp_path):
             assert (label, text) == (str(1 + number % 5), f"Cable number {number} is fine")
             seen.append(number)
     assert len(set(seen)) == 50
-    left_out = (tmp_path / "data/left_out.txt").read_text().splitlines()
-    assert left_out == [
+    removed = (tmp_path / "data/removed.txt").read_text().splitlines()
+    assert removed == [
         f"all\t{path.name}:{number}\t{problem}"
         for number, problem in enumerate(BAD_REVIEWS.values(), 1)
     ]

@@ -94,7 +94,7 @@ def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
     (pictures / "imgs/0/sample_7.png").unlink()
     os.mkfifo(pictures / "imgs/0/sample_7.png")
     folder = prepare(tmp_path / "data", pictures, "--train", 48 - 16)
-    left_out = (folder / "left_out.txt").read_text()
+    removed = (folder / "removed.txt").read_text()
     for line in (
         "all\tmetadata/0.npy:47\tnot 4 columns or more: 2",
         "all\tmetadata/0.npy:48\tthe label is neither 0 nor 1: 2",
@@ -106,7 +106,7 @@ def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
         "metadata/0.npy:6\tthe picture cannot be read: ",
         "metadata/0.npy:7\ta damaged PNG file",
     ):
-        assert line in left_out
+        assert line in removed
     report = (folder / "report.txt").read_text()
     assert "9 texts were filtered out" in report and "takes 1,025 positions" in report
     rows = (pictures / "metadata/0.npy").read_text().splitlines()

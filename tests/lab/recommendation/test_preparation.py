@@ -78,17 +78,15 @@ def test_bad_lines_are_named_and_counted(tmp_path):
     with (tmp_path / "dev/news.tsv").open("a") as file:
         file.write("N99\tsports\n")
     folder = made_up_news.prepare(tmp_path)
-    left_out = (folder / "left_out.txt").read_text().splitlines()
+    removed = (folder / "removed.txt").read_text().splitlines()
     first = made_up_news.SIZES["train"] + 1
     splits = ["valid" if (first + n) % 5 == 0 else "train" for n in range(len(BAD))]
-    assert left_out == ["test\tnews.tsv:13\tnot 8 columns: 2"] + [
+    assert removed == ["test\tnews.tsv:13\tnot 8 columns: 2"] + [
         f"{split}\tbehaviors.tsv:{first + n}\t{problem}"
         for n, (split, problem) in enumerate(zip(splits, BAD.values()))
     ]
     report = (folder / "report.txt").read_text()
-    assert (
-        "7 lines were filtered out; left_out.txt names them" in report and "2  no click" in report
-    )
+    assert "7 lines were filtered out; removed.txt names them" in report and "2  no click" in report
 
 
 class Rows(list):
