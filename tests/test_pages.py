@@ -1,7 +1,6 @@
 """The pages: links lead to files and headings that exist, and commands have known options."""
 
 import argparse
-import ast
 import pkgutil
 import re
 import shlex
@@ -108,19 +107,3 @@ def test_recipes_settings_and_options_of_the_pages_are_known():
     assert len(given) > 5
     for (recipe, _), extra in given.items():
         fairseq_parser.parse(["DATA", *recipes.arguments([recipe]), *extra])
-
-
-def code(text):
-    """What a file of Python runs: without comments and docstrings."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef)) and ast.get_docstring(node) is not None:
-            del node.body[0]
-    return ast.unparse(tree)
-
-
-def test_the_mixer_that_contributors_read_is_the_whole_file():
-    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    (shown,) = re.findall(r"```python\n([^`]*@register_token_mixer\(\"linear\"\)[^`]*)```", page)
-    file = ROOT / "fairseq_plugins" / "layers" / "token_mixers" / "linear_attention.py"
-    assert code(shown) == code(file.read_text("utf-8"))
