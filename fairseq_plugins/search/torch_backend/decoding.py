@@ -19,7 +19,6 @@ from .unknown import to_known
 FIRST_STEPS = 32
 # fused attention on a GPU copies a mask whose rows are no multiple of 16 bytes
 ALIGNED = 8
-Slots = slice | Tensor
 
 
 def can_decode_in_beams(decoder: Any) -> bool:
@@ -154,20 +153,19 @@ class BeamDecoding:
         if number == 0:
             previous = previous[:: self.beam_size]
         width = previous.size(0) // self.sentences  # n, or 1 in the first step
-        slots: Slots
+        slots: int | Tensor
         place: int | Tensor
         if at is None:
             self.reserve(number)
-            start = 0 if number == 0 else 1 + (number - 1) * self.beam_size
-            used = start + width
-            slots, place = slice(start, used), number
+            slots, place = 0 if number == 0 else 1 + (number - 1) * self.beam_size, number
+            used = slots + width
             if is_on_gpu(self.visible):
                 used = _round_up(used)
         else:
             used = self.visible.size(2)
             slots, place = (at - 1) * self.beam_size + self.own_slots, at
         own = self.own_place if number else self.own_place.new_zeros(self.beam_size, 1)
-        _write(self.visible, 2, slots, own.expand(self.sentences, -1, -1))
+        write_slots(self.visible, 2, slots, own.expand(self.sentences, -1, -1))
         x = inputs = self._embed(previous, place)
         visible = self.visible[:, None, :width, :used]
         for layer, target, source in zip(decoder.layers, self.target, self.source):
@@ -318,26 +316,28 @@ class _TargetAttention(_Attention):
     def enlarge(self, places: int) -> None:
         self.cache = F.pad(self.cache, (0, 0, 0, places))
 
-    def __call__(self, x: Tensor, slots: Slots, visible: Tensor) -> tuple[Tensor, Tensor | None]:
+    def __call__(
+        self, x: Tensor, slots: int | Tensor, visible: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         if self.weight is None:
             queries, *new = (self.heads(projection(x)) for projection in self.projections)
             for which, added in enumerate(new):
-                _write(self.cache[which], 2, slots, added)
+                write_slots(self.cache[which], 2, slots, added)
         else:
             _, sentences, heads, _, size = self.cache.shape
             product = F.linear(x, self.weight, self.bias)
             product = product.view(sentences, -1, 3, heads, size).permute(2, 0, 3, 1, 4)
             queries = product[0]
-            _write(self.cache, 3, slots, product[1:])
+            write_slots(self.cache, 3, slots, product[1:])
         return self.attend(queries, visible.size(3), visible)
 
 
-def _write(to: Tensor, dim: int, slots: Slots, new: Tensor) -> None:
-    """Write slots, which are this dimension."""
-    if isinstance(slots, slice):
-        to.narrow(dim, slots.start, slots.stop - slots.start).copy_(new)
-    else:
+def write_slots(to: Tensor, dim: int, slots: int | Tensor, new: Tensor) -> None:
+    """Write slots of a dimension: from the first one on, or those on the device (int64)."""
+    if isinstance(slots, Tensor):
         to.index_copy_(dim, slots, new)
+    else:
+        to.narrow(dim, slots, new.size(dim)).copy_(new)
 
 
 def _round_up(places: int) -> int:

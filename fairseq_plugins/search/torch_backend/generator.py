@@ -14,6 +14,7 @@ from torch import Tensor
 from fairseq_plugins.compat.generation import ban_ngrams
 from fairseq_plugins.graphs.cuda_graph import graph_class
 
+from .decoding import write_slots
 from .ensemble import BeamEnsemble
 from .grouped_top_k import best_continuations
 from .step_graphs import StepGraphs, bucket, pad_encoded, pad_tokens
@@ -244,7 +245,8 @@ class _Batch:
             each.reorder(continued)
         if self.history is not None:
             self.history = self.history.index_select(0, continued)
-            _write(self.history, 1, number + 1 if at is None else at + 1, self.previous)
+            after = number + 1 if at is None else at + 1
+            write_slots(self.history, 1, after, self.previous.unsqueeze(1))
 
     def keep(self, kept: Tensor, number: int, real: int) -> None:
         """Continue only with these sentences.
@@ -369,14 +371,6 @@ class _Late:
         return copy
 
 
-def _write(to: Tensor, dim: int, index: int | Tensor, new: Tensor) -> None:
-    """Write one index of a dimension; on the device, one int64, while a step is captured."""
-    if isinstance(index, Tensor):
-        to.index_copy_(dim, index, new.unsqueeze(dim))
-    else:
-        to.select(dim, index).copy_(new)
-
-
 class _Log:
     """The choices of each step, on the device.
 
@@ -403,8 +397,8 @@ class _Log:
         if self.numbers is None or self.totals is None:
             self.numbers = numbers.new_zeros(self.steps, *numbers.shape)
             self.totals = totals.new_zeros(self.steps, *totals.shape)
-        _write(self.numbers, 0, step, numbers)
-        _write(self.totals, 0, step, totals)
+        write_slots(self.numbers, 0, step, numbers.unsqueeze(0))
+        write_slots(self.totals, 0, step, totals.unsqueeze(0))
 
     def enlarge(self, more: int) -> None:
         """Make room for more steps."""
