@@ -21,6 +21,7 @@ from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.data.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.search.torch_backend import batch_sizes
 from tests.conftest import OPTIMIZATION, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()
@@ -76,7 +77,7 @@ def translate(model, monkeypatch, capsys):
 SENTENCES = ["Eins.", "Zwei drei.", "Acht neun eins vier.", "Neun!", "Vier & acht acht."]
 
 
-def test_lines_keep_their_order_and_company_changes_nothing(translate, model):
+def test_lines_keep_their_order_and_company_changes_nothing(translate, model, monkeypatch):
     translator = Translator([model], cpu=True)
     alone = [translator.translate([line])[0] + "\n" for line in SENTENCES]
     assert len(set(alone)) > 2, "the model says the same to everything: nothing is tested"
@@ -87,6 +88,9 @@ def test_lines_keep_their_order_and_company_changes_nothing(translate, model):
         out, err = translate(text, *words)
         assert out == expected
         assert err == ""
+    for free in (2, 1 << 40):  # bytes of memory
+        monkeypatch.setattr(batch_sizes, "free_bytes", lambda device, free=free: free)
+        assert translate(text) == (expected, "")
 
 
 def test_a_line_has_the_limit_of_its_own_length(model, monkeypatch):
@@ -442,6 +446,7 @@ import multiprocessing, sys
 import torch
 from fairseq_plugins import Translator
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.search.torch_backend import batch_sizes
 
 def compute():
     return torch.ones(1 << 22).exp().sum()

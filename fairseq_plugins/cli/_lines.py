@@ -54,7 +54,10 @@ class Lines(Device, Command):
     data: Path | None = option(
         None, "the prepared folder (default: the one that the model was trained on)", metavar="DIR"
     )
-    max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
+    max_tokens: int | None = option(
+        None, "the number of tokens in a batch, including padding (default: 4000; for checkpoints "
+        "on a GPU, as many as its memory allows)", least=1,
+    )  # fmt: skip
     buffer: int = option(
         2000, "the number of inputs that are read and sorted by length at a time; on a terminal it "
         "is 1", least=1,

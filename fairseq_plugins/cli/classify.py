@@ -17,7 +17,7 @@ from fairseq_plugins.api import Classifier
 from fairseq_plugins.cli import _lines
 from fairseq_plugins.cli._lines import Lines
 from fairseq_plugins.options.arguments import command
-from fairseq_plugins.options.fields import with_default
+from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.resumable import Group, Result
 
 
@@ -25,7 +25,7 @@ from fairseq_plugins.system.resumable import Group, Result
 class Classify(Lines):
     """The options of the command."""
 
-    max_tokens: int = with_default(Lines, "max_tokens", 16384)
+    max_tokens: int = option(16384, "the number of tokens in a batch, including padding", least=1)
 
 
 def load(args: Classify) -> Callable[[Group], Result]:

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
+from fairseq_plugins.cli._lines import Lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import Command, command
-from fairseq_plugins.options.fields import MOST, REQUIRED, argument, option, values_of
+from fairseq_plugins.options.fields import MOST, REQUIRED, argument, option, values_of, with_default
 from fairseq_plugins.options.groups import Device, Precision
 from fairseq_plugins.options.search import BeamSearch
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
@@ -71,7 +72,7 @@ class Distill(Precision, BeamSearch, Device, Command):
         None, "the maximum length of an output in subwords (default: that of translate or "
         "summarize)", least=1,
     )  # fmt: skip
-    max_tokens: int = option(4000, "the number of tokens in a batch, including padding", least=1)
+    max_tokens: int | None = with_default(Lines, "max_tokens", None)
     processes: int | None = option(
         None, "the number of processes, each with a teacher (default: one per GPU; without a GPU, "
         "one per core)", least=1, most=MOST,

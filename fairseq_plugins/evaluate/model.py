@@ -63,14 +63,15 @@ def open_with(given: argparse.Namespace, models: Sequence[Path], data: Path, cpu
     Raises:
         ConfigurationError: an option is not for such a model.
     """
+    max_tokens = given.max_tokens or 4096
     if not is_export(models[0]):
         return TrainedModel(
-            models, data, cpu, given.fp16, given, given.max_tokens, seed=given.seed,
+            models, data, cpu, given.fp16, given, max_tokens, seed=given.seed,
             max_sentences=given.batch_size, overrides=read_literal(given.model_overrides),
-            word_by_word=False,
+            word_by_word=False, by_memory=not (given.max_tokens or given.batch_size),
         )  # fmt: skip
     return open_engine(
-        models[0], max_tokens=given.max_tokens or 4000,
+        models[0], max_tokens=max_tokens,
         threads=torch.get_num_threads(), **options_of_export(given),
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ REFUSED = {  # options of fairseq-generate, and why they are refused
         "the output has only the text: use fairseq-generate",
     ),
 }
-DEFAULTS = ["--beam", "5", "--max-tokens", "4096"]
+DEFAULTS = ["--beam", "5"]
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
@@ -50,7 +50,10 @@ class EvaluationRequest(Device, Averaging):
     )  # fmt: skip
     beam: int | None = option(None, "the beam size (default: 5)", least=1)
     max_tokens: int | None = option(
-        None, "the number of source tokens in a batch (default: 4096)", least=1
+        None,
+        "the number of source tokens in a batch (default: 4096; on a GPU, as many as its memory "
+        "allows)",
+        least=1,
     )
     words: Sequence[str] = option((), "more options for fairseq-generate", rest=True)
     ensemble: Sequence[Path] = option(

@@ -20,7 +20,7 @@ def open_engine(
     fp16: bool = False,
     int8: bool = False,
     threads: int = 1,
-    max_tokens: int = 4000,
+    max_tokens: int | None = None,
     user_dir: UserDirs = (),
     **options: Any,
 ) -> Engine:
@@ -36,7 +36,8 @@ def open_engine(
         fp16: for checkpoints, half precision, on a GPU only.
         int8: for checkpoints, 8-bit matrix products, on a CPU only (see `torch_backend.int8`).
         threads: for an exported model, its threads.
-        max_tokens: subwords in a batch, including padding; a longer source gets its own batch.
+        max_tokens: subwords in a batch, including padding; a longer source gets its own batch. None
+            for 4,000, and for checkpoints on a GPU as many as its memory allows.
         user_dir: for checkpoints, folders to import, as fairseq's `--user-dir`.
         options: the options of the search, see `Options`.
 
@@ -49,10 +50,12 @@ def open_engine(
         options.pop("nbest", None)
         _refuse_beside_an_engine(
             **of_checkpoints, **dict.fromkeys(options, True),
-            cpu=cpu, threads=threads != 1, max_tokens=max_tokens != 4000, user_dir=user_dir,
+            cpu=cpu, threads=threads != 1, max_tokens=max_tokens is not None, user_dir=user_dir,
         )  # fmt: skip
         return models
     wanted = Options.of(options)
+    by_memory = max_tokens is None
+    max_tokens = 4000 if max_tokens is None else max_tokens
     check_number("max_tokens", max_tokens, 1)
     places, exported = find_models(models, threads, of_checkpoints, user_dir=user_dir)
     if exported:
@@ -62,7 +65,9 @@ def open_engine(
     from fairseq_plugins.search.torch_backend.trained_model import TrainedModel, generation_options
 
     generation = generation_options(wanted)
-    return TrainedModel(places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed)
+    return TrainedModel(
+        places, data, cpu, fp16, generation, max_tokens, int8, seed=wanted.seed, by_memory=by_memory
+    )
 
 
 def open_classifier(

@@ -17,6 +17,7 @@ from fairseq.tasks import FairseqTask
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.models import EfficientTransformerModel
 
+from . import batch_sizes
 from .decoding import can_decode_in_beams
 from .ensemble import BeamEnsemble
 from .generator import BeamGenerator
@@ -28,6 +29,7 @@ __all__ = ["accelerate", "install"]
 
 def install() -> None:
     """Make every fairseq task build accelerated generators. A second call does nothing."""
+    batch_sizes.install()
 
     @around(FairseqTask, "build_generator")
     def build_generator(original: Callable, *args: Any, **kwargs: Any) -> Any:

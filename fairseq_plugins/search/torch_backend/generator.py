@@ -1,7 +1,10 @@
 """fairseq's generator, with a beam search that keeps its decisions on the device."""
 
+import itertools
+import logging
 import math
 import os
+import re
 from collections import deque
 from typing import Any
 
@@ -10,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from fairseq_plugins.compat.generation import ban_ngrams
+from fairseq_plugins.errors import OUT_OF_MEMORY
 from fairseq_plugins.graphs.cuda_graph import graph_class
 
 from .decoding import write_slots
@@ -19,6 +24,8 @@ from .ensemble import BeamEnsemble
 from .grouped_top_k import best_continuations
 from .step_graphs import StepGraphs, bucket, pad_encoded, pad_tokens
 from .unknown import NUMBERS, UnknownSubwords
+
+logger = logging.getLogger(__name__)
 
 VARIABLE = "FAIRSEQ_PLUGINS_CAPTURED_SEARCH"
 LATE = 2  # on a GPU, the host reads which sentences have ended this many steps later
@@ -43,12 +50,15 @@ class BeamGenerator(SequenceGenerator):
     FAIRSEQ_PLUGINS_CAPTURED_SEARCH is 0. Another search at the same time, in another thread,
     launches its kernels one by one.
 
+    If memory is short, the halves of a batch are searched one after the other.
+
     In a batch with "source_numbers" (see `unknown.number_unknown`), tokens from V on stand for
     subwords of their source that the dictionary lacks.
     """
 
     captures: bool | None = None  # whether to capture steps; None: the variable decides
     graphs: StepGraphs | None = None
+    room: int | None = None  # bytes of a GPU for a batch, see `batch_sizes.fill_by_memory`
 
     def _generate(
         self,
@@ -59,16 +69,42 @@ class BeamGenerator(SequenceGenerator):
     ) -> list[list[Hypothesis]]:
         if constraints is not None:  # an error of fairseq's
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        more: Any = {"numbers": sample.get(NUMBERS), "limits": sample.get(LIMITS)}
-        inputs = self, sample["net_input"], prefix_tokens, bos_token
-        graphs = self._find_graphs(sample["net_input"]["src_tokens"].device)
-        if graphs is None or not graphs.lock.acquire(blocking=False):
-            return _Batch(*inputs, **more).run()
+        batch = {name: sample[name] for name in ("net_input", NUMBERS, LIMITS) if name in sample}
+        return self._search(batch, prefix_tokens, bos_token)
+
+    def _search(
+        self, batch: dict[str, Any], prefix: Tensor | None, start: int | None
+    ) -> list[list[Hypothesis]]:
+        """Search a batch, in halves if memory is short."""
+        net_input = batch["net_input"]
+        sentences = len(net_input["src_tokens"])
+        graphs = self._find_graphs(net_input["src_tokens"].device)
+        if graphs is not None and not graphs.lock.acquire(blocking=False):
+            graphs = None
+        more: Any = {"numbers": batch.get(NUMBERS), "limits": batch.get(LIMITS), "graphs": graphs}
         try:
-            graphs.begin()
-            return _Batch(*inputs, **more, graphs=graphs).run()
+            if graphs is not None:
+                graphs.begin()
+            return _Batch(self, net_input, prefix, start, **more).run()
+        except RuntimeError as error:
+            short = re.search(OUT_OF_MEMORY, str(error))
+            if not short or sentences == 1 and graphs is None:
+                raise
+            if graphs is not None:
+                graphs.drop()
+                graphs.failed |= sentences == 1  # a last try is without captured steps
         finally:
-            graphs.lock.release()
+            if graphs is not None:
+                graphs.lock.release()
+        # not in the handler: the error keeps the memory of the search
+        if net_input["src_tokens"].is_cuda:
+            torch.cuda.empty_cache()
+        half = sentences - sentences // 2
+        logger.warning(f"memory is short for {sentences} sentences: searching {half} at a time")
+        halves = [slice(half), slice(half, sentences)] if sentences > 1 else [slice(1)]
+        parts = [(_part(batch, rows), _part(prefix, rows)) for rows in halves]
+        found = (self._search(of_batch, of_prefix, start) for of_batch, of_prefix in parts)
+        return list(itertools.chain(*found))
 
     def _find_graphs(self, device: torch.device) -> StepGraphs | None:
         """The captured steps, or None if steps are not to be captured."""
@@ -345,6 +381,11 @@ class _Batch:
         for x in (log_probs[:, :, eos], self.totals):
             x.copy_(torch.where(ended.unsqueeze(1), x[:, :1], x))
         return ended
+
+
+def _part(batch: Any, rows: slice) -> Any:
+    """These sentences of all tensors in a batch."""
+    return tree_map_only(Tensor, lambda x: x[rows], batch)
 
 
 class _Late:

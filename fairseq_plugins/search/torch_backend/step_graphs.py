@@ -6,6 +6,7 @@ block of memory, where the graphs of all buckets read and write it.
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_plugins.errors import first_cause
+from fairseq_plugins.errors import OUT_OF_MEMORY, first_cause
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,9 @@ class StepGraphs:
 
         Returns:
             the graph that computes the step; None, after one line in the log, if its capture fails.
+
+        Raises:
+            torch.OutOfMemoryError: memory is too short for a capture.
         """
         state = [(h, name) for h in holders for name, x in vars(h).items() if isinstance(x, Tensor)]
         values = [_apart(getattr(holder, name)) for holder, name in state]
@@ -110,8 +114,10 @@ class StepGraphs:
             try:
                 self.graphs[key] = graph, self._capture(graph, state, values, step)
             except RuntimeError as error:
-                logger.warning(f"search steps are not captured: {first_cause(error)}")
                 graph.recover()
+                if re.search(OUT_OF_MEMORY, first_cause(error)):  # a smaller batch can be captured
+                    raise torch.OutOfMemoryError(first_cause(error)) from None
+                logger.warning(f"search steps are not captured: {first_cause(error)}")
                 self.failed = True
                 self.drop()
                 _set(state, values)

@@ -6,9 +6,10 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from fairseq import utils
@@ -35,6 +36,7 @@ from fairseq_plugins.search.engine import (
 )
 from fairseq_plugins.search.text import Lock, Output
 
+from .batch_sizes import fill_by_memory
 from .copied import find_attention, find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
@@ -71,6 +73,16 @@ def only_for_checkpoints(name: str) -> str:
     return f"{flag(name)} is for checkpoints, not for an exported model"
 
 
+class _Batch(NamedTuple):
+    """A batch to search, with the inputs in the order of its rows."""
+
+    inputs: list[Input]
+    order: list[int]  # which of the given inputs each row is
+    sample: dict[str, Any]  # fairseq's
+    lacking: list[list[str]]  # unknown subwords of each source
+    begin: Tensor | None  # tokens with which the hypotheses must begin, padded
+
+
 class TrainedModel:
     """The `Engine` of checkpoints: one model or an ensemble.
 
@@ -86,6 +98,7 @@ class TrainedModel:
         max_sentences: maximum number of sources in a batch.
         overrides: values that replace options of the checkpoints.
         word_by_word: whether to refuse models that do not generate word by word.
+        by_memory: on a GPU, fill batches as its memory allows instead (see `fill_by_memory`).
 
     Raises:
         ConfigurationError: a folder or file is missing, or model and data do not match.
@@ -106,6 +119,7 @@ class TrainedModel:
         max_sentences: int | None = None,
         overrides: dict[str, Any] | None = None,
         word_by_word: bool = True,
+        by_memory: bool = False,
     ):
         paths = [str(find_checkpoint(place)) for place in places]
         self.name = " ".join(map(str, places))
@@ -147,6 +161,7 @@ class TrainedModel:
         self.min_len: int = generation.min_len
         self.takes_terms = not generation.sampling and generation.diverse_beam_groups < 1
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
+        self.by_memory = by_memory
         self.summarizes = getattr(self.task, "summarizes", False)
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
         self.copies = loaded[0] in self._copiers
@@ -174,29 +189,35 @@ class TrainedModel:
             (len(each.prefix), each.limit * one_limit, n * bool(each.terms))
             for n, each in enumerate(inputs, 1)
         ]
-        for batch in fill_batches(lengths, self.max_tokens, self.max_sentences, kinds):
-            some, of_some = [inputs[n] for n in batch], [tokens[n] for n in batch]
-            with _told_if_memory_is_short(self.max_tokens):
-                try:
-                    found = self._search_batch(some, of_some, count, copied, aligned)
-                except ConfigurationError:
-                    if not some[0].terms:
-                        raise
-                    some = [some[0]._replace(terms=())]
-                    found = self._search_batch(some, of_some, count, copied, aligned)
-            for index, hypotheses in zip(batch, found):
-                outputs[index] = hypotheses
-            done(len(batch))
+        batches = None
+        if self.by_memory:
+            limits = [each.limit for each in inputs]
+            batches = fill_by_memory(self.generator, lengths, limits, kinds=kinds)
+        if batches is None:
+            batches = fill_batches(lengths, self.max_tokens, self.max_sentences, kinds)
+
+        def prepare(batch: list[int]) -> _Batch:
+            return self._prepare([inputs[n] for n in batch], [tokens[n] for n in batch])
+
+        with ThreadPoolExecutor(1) as pool:
+            # a GPU searches one batch while the host prepares the next ones
+            compute: Any = pool.map if self.device.type == "cuda" else map
+            for numbers, batch in zip(batches, compute(prepare, batches)):
+                with _told_if_memory_is_short(self.max_tokens):
+                    try:
+                        found = self._search_batch(batch, count, copied, aligned)
+                    except ConfigurationError:
+                        if not batch.inputs[0].terms:
+                            raise
+                        batch = batch._replace(inputs=[batch.inputs[0]._replace(terms=())])
+                        found = self._search_batch(batch, count, copied, aligned)
+                for row, hypotheses in zip(batch.order, found):
+                    outputs[numbers[row]] = hypotheses
+                done(len(numbers))
         return outputs
 
-    def _search_batch(
-        self,
-        inputs: list[Input],
-        tokens: list[Tensor],
-        count: int,
-        copied: bool,
-        aligned: bool,
-    ) -> list[list[Output]]:
+    def _prepare(self, inputs: list[Input], tokens: list[Tensor]) -> _Batch:
+        """The batch of these inputs, on the CPU."""
         dataset = self.task.build_dataset_for_inference(tokens, [len(line) for line in tokens])
         sample = dataset.collater([dataset[i] for i in range(len(tokens))])
         order = sample["id"].tolist()  # fairseq sorts them by length
@@ -204,9 +225,16 @@ class TrainedModel:
         lacking: list[list[str]] = [[] for _ in inputs]
         if self._copiers:
             lacking = number_unknown(sample, dictionary, [each.pieces for each in inputs])
-        begin = self._prefixes(inputs, lacking)
-        sample = utils.move_to_cuda(sample) if self.device.type == "cuda" else sample
-        generator, constraints = self.generator, None
+        return _Batch(inputs, order, sample, lacking, self._prefixes(inputs, lacking))
+
+    def _search_batch(
+        self, batch: _Batch, count: int, copied: bool, aligned: bool
+    ) -> list[list[Output]]:
+        """The outputs for each row of a batch."""
+        inputs, _, sample, lacking, begin = batch
+        generator, dictionary, constraints = self.generator, self.task.target_dictionary, None
+        if self.device.type == "cuda":
+            sample, begin = utils.move_to_cuda((sample, begin))
         if inputs[0].terms:
             options = copy.copy(self.generation)
             options.constraints = "unordered"
@@ -241,7 +269,7 @@ class TrainedModel:
             complete, score = len(line) <= limits[row], float(hypothesis["score"])
             scores = hypothesis["positional_scores"].tolist()
             output = Output(pieces, complete, places, score, scores, each)
-            outputs[order[row]].append(output)
+            outputs[row].append(output)
         return outputs
 
     def _prefixes(self, inputs: list[Input], lacking: list[list[str]]) -> Tensor | None:
@@ -255,8 +283,7 @@ class TrainedModel:
                 number_prefix(line, dictionary, each.prefix, own)
                 for line, each, own in zip(lines, inputs, lacking)
             ]
-        begin = collate_tokens([line[:-1] for line in lines], dictionary.pad())
-        return begin.to(self.device)
+        return collate_tokens([line[:-1] for line in lines], dictionary.pad())
 
 
 @contextlib.contextmanager
