@@ -104,7 +104,7 @@ def test_empty_lines_stay_where_they_are(summarize):
     assert summarize("") == ("", "")
     out, _ = summarize("\n", "--json")
     assert json.loads(out) == {
-        "summary": [], "pieces": 0, "read": 0, "complete": True, "score": 0.0
+        "summary": [], "subwords": 0, "read": 0, "complete": True, "score": 0.0
     }  # fmt: skip
 
 
@@ -116,10 +116,10 @@ def test_what_is_not_read_is_counted(summarize, model):
     out, err = summarize("Fog fell.\n" + beginning + "\n\n" + beginning + rest + "\n", "--json")
     short, one, _, other = map(json.loads, out.splitlines())
     assert one["summary"] == other["summary"]  # what is cut off has no influence
-    assert (one["pieces"], one["read"]) == (len(start), 29)
+    assert (one["subwords"], one["read"]) == (len(start), 29)
     whole = len(encode(beginning + rest).split())
-    assert (other["pieces"], other["read"]) == (whole, 29)
-    assert short["pieces"] == short["read"] == len(encode("Fog fell.").split())
+    assert (other["subwords"], other["read"]) == (whole, 29)
+    assert short["subwords"] == short["read"] == len(encode("Fog fell.").split())
     assert err == (
         "2 document(s) are longer than 29 subwords, which is what the model reads: their ends were "
         "not read: number 2, 4\n"
@@ -187,7 +187,7 @@ def test_json_tells_what_was_copied(copying, summarize):
         "".join(pieces).replace("\u2581", " ").split("<q>")[0].strip()
         == (found["summary"] or [""])[0]
     )
-    assert all(at is None or 0 <= at <= found["pieces"] for _, at in found["copied"])
+    assert all(at is None or 0 <= at <= found["subwords"] for _, at in found["copied"])
     assert empty["copied"] == []
     assert "copied" not in json.loads(summarize("Rain fell.\n", "--json")[0])
 

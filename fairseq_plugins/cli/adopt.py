@@ -24,22 +24,22 @@ class Adopt(Command):
 
     folder: Path = argument("a folder of fairseq-preprocess", "DATA-BIN")
     bpe_codes: Path | None = option(
-        None, "merges of subword-nmt or fastBPE that split the words", metavar="FILE",
+        None, "the merges of subword-nmt or fastBPE that split the words", metavar="FILE",
         group="subwords",
     )  # fmt: skip
     sentencepiece: Path | None = option(
-        None, "model of SentencePiece that split the text", metavar="FILE", group="subwords"
+        None, "the SentencePiece model that split the text", metavar="FILE", group="subwords"
     )
     tokenizer: str = option("none", "what tokenised the text before", choices=TOKENIZERS)
     lowercase: bool = option(False, "the text was made lower-case before")
     text: Path | None = option(
-        None, "raw text, such as DIR/test.de and DIR/test.en, for `evaluate`", metavar="DIR"
+        None, "the raw text, such as DIR/test.de and DIR/test.en, for `evaluate`", metavar="DIR"
     )
     source_lang: str | None = option(
-        None, "source language (default: that in the names of the data)", metavar="LANG"
+        None, "the source language (default: that in the names of the data)", metavar="LANG"
     )
     target_lang: str | None = option(
-        None, "target language (default: that in the names of the data)", metavar="LANG"
+        None, "the target language (default: that in the names of the data)", metavar="LANG"
     )
 
     def __post_init__(self) -> None:

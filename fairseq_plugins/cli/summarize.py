@@ -10,7 +10,7 @@ ignored; a message at the end counts such documents. BART's settings for CNN/Dai
 2.0 --min-len 55 --max-len 140. --model also takes the output of the command `export`, which needs
 neither torch nor fairseq. With --output, a rerun continues what a stopped or killed command wrote.
 
-The JSON object of --json has `summary` (a list of sentences), `pieces` (the number of the
+The JSON object of --json has `summary` (a list of sentences), `subwords` (the number of the
 document's subwords), `read` (how many of them the model read), `complete` (false if the summary
 was stopped at --max-len) and `score`. With --nbest it also has `summaries`, a list of such objects
 with the best first. For a model with --copy-attention, `copied` has for each subword of the summary
@@ -88,7 +88,7 @@ def load(args: Summarize) -> Callable[[Group], Result]:
             lines = [as_json(summaries, args.nbest) for summaries in found]
         best = [(number, each[0]) for number, each in enumerate(found, group.first + 1)]
         notes = {
-            cut: [number for number, each in best if each.read < each.pieces],
+            cut: [number for number, each in best if each.read < each.subwords],
             stopped: [number for number, each in best if not each.complete],
         }
         return Result(lines, notes)

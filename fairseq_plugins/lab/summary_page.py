@@ -23,9 +23,9 @@ def section(number: int, document: str, reference: str, summary: Summary) -> str
             and the summary, with copied subwords in bold.
     """
     ours = _plain(summary.summary) if summary.copied is None else mark_copied(summary.copied)
-    read = "" if summary.read == summary.pieces else f", read to subword {summary.read:,}"
+    read = "" if summary.read == summary.subwords else f", read to subword {summary.read:,}"
     rows = {
-        f"Document ({summary.pieces:,} subwords{read})": _plain([document]),
+        f"Document ({summary.subwords:,} subwords{read})": _plain([document]),
         "Reference": _plain(separate_sentences(reference)),
         "Lead-1": _plain(first_sentences(document, 1)),
         "Summary": ours,

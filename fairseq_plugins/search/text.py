@@ -57,8 +57,8 @@ class Summary(NamedTuple):
     """A document's summary, and how much of the document was read."""
 
     summary: list[str]  # its sentences
-    pieces: int  # subwords of the document
-    read: int  # subwords that the model read, from the beginning
+    subwords: int  # how many the document has
+    read: int  # how many of them the model read, from the beginning
     complete: bool  # False if the summary was stopped at the length limit
     # for each of its subwords, the index (from 0) of the document's subword that it copies
     copied: list[tuple[str, int | None]] | None = None

@@ -213,5 +213,5 @@ def test_of_documents_only_what_the_model_reads_is_held():
     found = summarizer.summarize([document] * 20)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [(each.pieces, each.read) for each in found] == [(20000, 3)] * 20
+    assert [(each.subwords, each.read) for each in found] == [(20000, 3)] * 20
     assert peak < 3 * 60 * 20000  # the subwords of one or two documents, of about 60 bytes each

@@ -10,7 +10,7 @@ from fairseq_plugins.errors import ConfigurationError
 
 def test_the_page_shows_each_document_beside_its_reference(tmp_path, capsys):
     names = [str(tmp_path / name) for name in ("documents", "references", "summaries")]
-    found = {"summary": ["Rain & fog."], "pieces": 9, "read": 9, "complete": True}
+    found = {"summary": ["Rain & fog."], "subwords": 9, "read": 9, "complete": True}
     copied = {**found, "read": 4, "copied": [["\u2581Snow", 3], ["\u2581<fell>", None]]}
     found.update(score=-1.5, summaries=[dict(found)])  # of summarize --json --nbest
     texts = (
