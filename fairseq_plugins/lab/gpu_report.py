@@ -26,6 +26,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -212,11 +213,37 @@ def figures_of(words: Sequence[str]) -> list[dict[str, Any]]:
         # of fairseq: all seconds up to the update, also of earlier starts
         text = log.read_text(encoding="utf-8", errors="replace")
         seconds = float(re.findall(r"\bwall[ =]([\d.]+(?:e\+\d+)?)", text)[-1])
-        return [{"contender": words[1], "seconds": seconds, "figure": f"{seconds:.0f} s"}]
+        parts = times_of(text)
+        figure = ", ".join(f"{name} {part:.0f} s" for name, part in parts.items())
+        figure = f"{seconds:.0f} s: {figure}"
+        return [{"contender": words[1], "seconds": seconds, "parts": parts, "figure": figure}]
     written = Path(words[2]).glob("evaluation/*/scores.json")
     scores = (read_json(max(written, key=lambda path: path.stat().st_mtime)) or {})["scores"]
     bleu = scores["BLEU"]["score"]
     return [{"contender": "test", "bleu": bleu, "figure": f"BLEU {bleu:.2f}"}]
+
+
+def times_of(log: str) -> dict[str, float]:
+    """Where the seconds of a training went, from its log.
+
+    Steps and checkpoints are as fairseq counts them, the others differences of time stamps. The
+    rest is mostly waiting for data.
+    """
+    found = dict.fromkeys(("start", "steps", "validation", "checkpoints"), 0.0)
+    first = last = began = 0.0
+    for stamp, name, text in re.findall(r"^([\d-]+ [\d:]+) \| \w+ \| (\S+) \| (.*)$", log, re.M):
+        last = datetime.fromisoformat(stamp).timestamp()
+        first = first or last
+        if text == "begin training epoch 1":
+            found["start"] = last - first
+        if text.startswith("begin validation"):
+            began = last
+        if name == "valid":
+            found["validation"] += last - began
+        for kind, pattern in (("steps", r"train_wall ([\d.]+)"), ("checkpoints", r"took ([\d.]+)")):
+            shown = re.search(pattern, text) if name != "train_inner" else None
+            found[kind] += float(shown[1]) if shown else 0.0
+    return {**found, "rest": last - first - sum(found.values())}
 
 
 def judge(folder: Path) -> list[dict[str, Any]]:
@@ -229,7 +256,8 @@ def judge(folder: Path) -> list[dict[str, Any]]:
     for goal in prepared.GPU_GOALS:
         part, bleu, ratio = goal["part"], [], None
         if part == "training":
-            name, pair = f"2a and {goal['row']}", ("2a", goal["row"])
+            pair = goal["against"], goal["row"]
+            name = " and ".join(pair)
             seconds = [row["seconds"] for run in pair for row in rows(run, "training")]
             bleu = [row["bleu"] for run in pair for row in rows(run, "test")]
             if len(seconds) == len(bleu) == 2 and seconds[0] > 0:
@@ -261,6 +289,12 @@ def summarize(log: Path) -> list[str]:
             begin -= 1
         return lines[begin : table[-1] + 1]
     return [line for line in lines if line.strip()][-6:]
+
+
+def measured_in(figures: Any) -> list[str]:
+    """What a training or a test measured, which is not in the table of its log."""
+    rows = (figures or {"rows": []})["rows"]
+    return [f"{row['contender']}: {row['figure']}" for row in rows if "figure" in row]
 
 
 def section(name: str, parts: dict[str, Any]) -> str:
@@ -333,9 +367,9 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("--part", action="append", default=[], metavar="NAME", help=only)
     minutes = "stop after this many minutes, plus up to one to save (default: 8)"
     add_number(parser, "--minutes", minutes, 8.0, 0.1, float, metavar="M")
-    documents = "prepared documents and summaries, for run 5"
+    documents = "prepared documents and summaries, for run 10"
     add("--summaries", type=Path, metavar="DIR", help=documents)
-    add("--multi30k", type=Path, metavar="DIR", help="prepared, for run 4f")
+    add("--multi30k", type=Path, metavar="DIR", help="prepared, for run 11a")
     add("--toy", action="store_true", help="try the runs at a toy size on a CPU")
     args = parser.parse_args(argv)
     if not args.list and (args.data is None or args.out is None):
@@ -413,7 +447,7 @@ def main(argv: Sequence[str]) -> int:
                 "command": words,
                 "commit": commit,
                 "figures": figures,
-                "summary": summarize(log) if ran else [],
+                "summary": (summarize(log) if ran else []) + measured_in(figures),
                 "log": shown.splitlines()[-LINES:],
             }
             print(f"{part.name}: {status}, {done[part.name]['seconds']:.0f} s", flush=True)

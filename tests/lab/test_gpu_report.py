@@ -24,6 +24,16 @@ from tests.lab.benchmarks.running import measure
 HERE = {"device": "a GPU", "kind": "cuda", "python": "3", "torch": "2", "commit": "1234567"}
 PARTS = [(run, part) for run in prepared.RUNS for part in run.parts]
 NAMES = [f"{run.name}-{part.name}" for run, part in PARTS]
+LOG = """# a training
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | ...
+2026-01-01 10:00:03 | INFO | fairseq.trainer | begin training epoch 1
+2026-01-01 10:00:05 | INFO | train_inner | epoch 001: 5 / 9 loss=1, train_wall=2, wall=9
+2026-01-01 10:00:14 | INFO | fairseq_cli.train | begin validation on "valid" subset
+2026-01-01 10:00:20 | INFO | valid | epoch 001 | valid on 'valid' subset | bleu 20
+2026-01-01 10:00:21 | INFO | fairseq.checkpoint_utils | Saved ... (writing took 0.5 seconds)
+2026-01-01 10:00:21 | INFO | train | epoch 001 | loss 1 | train_wall 7 | wall 18
+2026-01-01 10:00:21 | INFO | fairseq.trainer | begin training epoch 10
+"""
 FIRST = [part.name for part in gpu_report.find("1").parts]
 
 
@@ -107,7 +117,7 @@ class Report:
         model = log.parent / "model"
         if words[0] == "train":
             (model / "evaluation/test-last5").mkdir(parents=True, exist_ok=True)
-            (model / "train.log").write_text(f"train_wall 7 | wall 9\ntrain | wall {self.wall}\n")
+            (model / "train.log").write_text(LOG + f"train | wall {self.wall}\n")
         if words[0] == "evaluate":
             scores = json.dumps({"scores": {"BLEU": {"score": self.bleu}}})
             (model / "evaluation/test-last5/scores.json").write_text(scores)
@@ -138,14 +148,15 @@ def report(tmp_path, monkeypatch):
 def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys):
     status, started = report.run()
     assert status == 0 and list(started) == FIRST
-    assert str(report.out / "1" / "launch.json") in started["launch"]
-    assert "| the table of equal_ftc |" in report.page and "noise" not in report.page
+    assert str(report.out / "1" / "generation.json") in started["generation"]
+    assert "| the table of generation_128 |" in report.page and "noise" not in report.page
     written = report.written()
     assert written["machine"] == HERE and list(written["runs"]["1"]) == FIRST
-    found = written["runs"]["1"]["step_4096"]
+    found = written["runs"]["1"]["generation"]
     assert found["figures"]["rows"][0]["time_ratio"] == 1.0 and "noise" in found["log"]
-    assert "| the table of step_512 |" in capsys.readouterr().out  # of this run
-    assert report.parts() == ["epoch", "profile", "profile_32768"]
+    assert "| the table of generation_512 |" in capsys.readouterr().out  # of this run
+    assert report.parts() == ["training", "test"]
+    assert "\ntransformer: 100 s: start 3 s, steps 7 s, " in report.page
     report.here["kind"] = "cpu"  # a toy size reaches no goal
     report.run("--toy")
     states = {goal["state"] for goal in report.written()["goals"]}
@@ -154,36 +165,41 @@ def test_the_next_run_comes_first_and_everything_is_in_the_report(report, capsys
 
 def test_a_part_that_always_fails_does_not_hold_up_the_next_runs(report, tmp_path):
     """Nor does one that is too slow, or cannot run. Trainings that were stopped go on first."""
-    report.status = {"equal_ftc": "failed with exit status 1", "step_512": gpu_report.STOPPED}
+    failed = "failed with exit status 1"
+    report.status = {"generation": failed, "generation_512": gpu_report.STOPPED}
     status, started = report.run()
     assert status == 1 and list(started) == FIRST
-    assert "equal_ftc: failed with exit status 1" in report.page
-    assert report.parts() == ["epoch", "profile", "profile_32768"]
-    report.status["short"] = gpu_report.STOPPED
-    assert [report.parts() for _ in range(2)] == [["short"], ["short"]]
-    report.status = {"tests": "failed with exit status 1"}
+    assert "generation: failed with exit status 1" in report.page
+    report.status["training"] = gpu_report.STOPPED
+    assert [report.parts() for _ in range(2)] == [["training"], ["training"]]
+    report.status = {"tests": failed}
     ran = []
-    with pytest.raises(ConfigurationError, match=r"no run is left.* 1 \(equal_ftc: failed with"):
+    with pytest.raises(ConfigurationError, match=r"no run is left.* 1 \(generation: failed with"):
         for _ in prepared.RUNS:
             ran += report.parts()
     assert "mscffn" in ran and "table3" in ran and "few_pairs" in ran and ran.count("tests") == 1
-    assert "multi30k" not in ran and "generation" in ran and "step_documents" not in ran
+    assert "multi30k" not in ran and ran.count("training") == 8 and "step_documents" not in ran
     # what can run from now on, or failed and is asked for, or did not run with this commit
     assert report.parts("--summaries", str(tmp_path)) == ["step_documents"]
-    assert report.parts("--run", "1") == ["equal_ftc", "step_512"]
-    assert report.parts("--run", "1", "--part", "launch") == ["launch"]
+    assert report.parts("--run", "1") == ["generation", "generation_512"]
+    assert report.parts("--run", "4", "--part", "launch") == ["launch"]
     report.here["commit"] = "7654321"
     assert report.parts() == FIRST
 
 
+def test_the_seconds_of_a_training_are_divided():
+    found = gpu_report.times_of(LOG)
+    assert found == {"start": 3, "steps": 7, "validation": 6, "checkpoints": 0.5, "rest": 4.5}
+
+
 def test_figures_are_not_those_of_an_earlier_commit(report):
-    words, figures = ("--run", "1", "--part", "step_4096"), report.out / "1/step_4096.json"
+    words, figures = ("--run", "4", "--part", "step_4096"), report.out / "4/step_4096.json"
     report.run(*words)
     assert figures.exists()
     report.here["commit"], report.status = "7654321", {"step_4096": "failed with exit status 1"}
     report.writes = False
     report.run(*words)
-    assert not figures.exists() and report.written("1")["step_4096"]["figures"] is None
+    assert not figures.exists() and report.written("4")["step_4096"]["figures"] is None
 
 
 @pytest.mark.slow
