@@ -8,7 +8,7 @@
 Each line of a file is a label of one word, a tab, and a text. A file may also be a table with a
 head (.tsv, .csv) or JSON lines (.jsonl), whose columns are label and text, or those of --fields.
 All files may be compressed (.gz). --imdb takes the archive or the unpacked folder aclImdb: every
-tenth training text goes to the valid split. An archive is not unpacked to disk.
+tenth training text goes to the validation set. An archive is not unpacked to disk.
 
 Texts that cannot be used are skipped; removed.txt in DIR gives the reasons.
 

@@ -1,4 +1,4 @@
-"""Models in the box: folders that `export` wrote, each with a `CARD.md`, found by name."""
+"""Bundled models: folders that `export` wrote, each with a `CARD.md`, found by name."""
 
 import os
 from pathlib import Path
