@@ -40,7 +40,7 @@ TIMED = {  # of DISTILLED: files of `benchmark generate`, the teacher in them, a
     "translation/results/tatoeba_distilled": (
         "export:teacher",
         {
-            "export:student": "one layer, begun with the teacher's, 6.1 M",
+            "export:student": "one layer, started from the teacher's, 6.1 M",
             "export:student_control": "the same without distillation",
             "export:small": "one layer, 3.8 M",
             "export:small_control": "the same without distillation",
@@ -72,7 +72,7 @@ def training_pairs(run: dict[str, Any]) -> int:
 
 
 def learning_curve(run: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Hours of training, and BLEU on valid at each validation."""
+    """Hours of training, and BLEU on the validation set at each validation."""
     first = run.get("both directions first")
     before = first["updates"] * first["median_seconds_of_an_update"] / 3600 if first else 0.0
     last = run["epochs"][-1]["updates"]
@@ -84,7 +84,7 @@ def learning_curve(run: dict[str, Any]) -> tuple[list[float], list[float]]:
 
 
 def draw_curves(name: str, folder: Path) -> None:
-    """BLEU on valid against hours: a colour for each row, a line for each run."""
+    """BLEU on the validation set against hours: a colour for each row, a line for each run."""
     pattern, limits = CURVES[name]
     runs = read_runs(pattern)
     whole = max(map(training_pairs, runs))
@@ -103,7 +103,7 @@ def draw_curves(name: str, folder: Path) -> None:
         axis.set_ylim(limits)
         axis.set_xlim(left=0)
         axis.set_xlabel("hours of training, without validation and saving")
-        axis.set_ylabel("tokenised BLEU on valid, one checkpoint")
+        axis.set_ylabel("tokenised BLEU on the validation set, one checkpoint")
         axis.figure.legend(fontsize=7, ncol=3, loc="outside upper center")
 
 
@@ -154,7 +154,7 @@ def draw_times(folder: Path) -> None:
             axis.set_title(title, fontsize=9)
             axis.set_xlim(left=0)
             axis.set_xlabel("hours of training on one core (hollow: on two)")
-        axes[0].set_ylabel("tokenised BLEU on test")
+        axes[0].set_ylabel("tokenised BLEU on the test set")
         axes[0].figure.legend(fontsize=8, ncol=3, loc="outside upper center")
 
 
@@ -188,7 +188,7 @@ def draw_distilled(folder: Path) -> None:
             axis.set_title(f"batches of {batch}", fontsize=9)
             axis.set_xlim(left=0)
             axis.set_xlabel("time, ratio to the teacher's with beam 5")
-        axes[0].set_ylabel("BLEU on test, beams of 1, 2 and 5")
+        axes[0].set_ylabel("BLEU on the test set, beams of 1, 2 and 5")
         axes[0].figure.legend(fontsize=8, ncol=2, loc="outside upper center")
 
 
