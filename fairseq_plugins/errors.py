@@ -81,13 +81,13 @@ def check_number(
     check_range(flag(name), value, least, most)
 
 
-def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Refuse a value that is not among the choices of the option with this name.
 
     Raises:
         ConfigurationError: it is not among them; the message lists the choices.
     """
-    known = list(choices)
+    known = [str(choice) for choice in choices]
     if str(value) not in known:
         choose = f"choose one of {', '.join(known)}"
         raise ConfigurationError(f"{flag(name)} {value} is unknown: {choose}")

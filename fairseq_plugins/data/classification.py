@@ -168,10 +168,10 @@ def classification_settings(args: Any, units: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: an option is out of range or has no effect.
     """
-    settings = {"task": TASK, "units": units, "max_positions": args.max_positions}
-    settings["normalization"] = NFC
+    longest = getattr(args, "max_positions", None)
+    settings = {"task": TASK, "units": units, "max_positions": longest, "normalization": NFC}
     for name, default in OF_PIECES.items():
-        given = getattr(args, name)
+        given = getattr(args, name, None)
         if units == "subwords":
             settings[name] = default if given is None else given
         elif given is not None:

@@ -1,7 +1,7 @@
 """The laboratory: measurements, the tables of papers, made corpora, baselines, runs on a GPU.
 
 Training and serving do not need it, and nothing outside this package imports it. Its commands
-are in `commands/`; `python -m fairseq_plugins.lab.gpu_report` measures on a GPU.
+are in `commands/`.
 
 As fairseq's `--user-dir` it registers the plugin, and then the laboratory's own parts: the packages
 `criterions`, `models` and `tasks` of this folder.

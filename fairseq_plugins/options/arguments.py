@@ -4,23 +4,14 @@ import argparse
 import difflib
 import functools
 import inspect
-import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.options.fields import (
-    MOST,
-    check_option,
-    check_options,
-    kind_of,
-    option,
-    options_of,
-)
+from fairseq_plugins.options.fields import check_options, kind_of, options_of
 
 T = TypeVar("T", bound="Command")
 
@@ -108,39 +99,19 @@ def parser_for(options: type[Command], name: str, description: str | None) -> "P
     return parser
 
 
-def add_fields(parser: Any, options: type[Any]) -> None:
-    """Add the options of a dataclass to a parser that was built by hand, with their defaults."""
-    for declared in options_of(options):
-        kind, _ = kind_of(declared)
-        how = {} if kind is bool else {"type": functools.partial(_checked, declared)}
-        _add(parser, declared, default=declared.default, **how)
-
-
-def _checked(declared: Field, text: str) -> Any:
-    value = _converted(declared, text)
-    try:
-        check_option(declared.name, value, declared)
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return value
-
-
 def _is(declared: Field, what: str) -> bool:
     return bool(declared.metadata.get(what))
 
 
-def _add(parser: Any, declared: Field, **how: Any) -> None:
+def _add(parser: Any, declared: Field) -> None:
     """Add an option to a parser, or to a group of one."""
     (kind, many), what = kind_of(declared), declared.metadata
-    how["help"] = what["help"].replace("%", "%%")
-    if "default" in how:  # which a parser that is built by hand may change later
-        shown = f"(default: {declared.default})"
-        how["help"] = how["help"].replace(shown, "(default: %(default)s)")
+    how: dict[str, Any] = {"help": what["help"].replace("%", "%%")}
     if kind is bool:
         optional = argparse.BooleanOptionalAction
         how["action"] = "store_true" if declared.type is bool else optional
     else:
-        choices = "{" + ",".join(what.get("choices", ())) + "}"
+        choices = "{" + ",".join(map(str, what.get("choices", ()))) + "}"
         how["metavar"] = what.get("metavar", "N" if choices == "{}" else choices)
     if _is(declared, "repeatable"):
         how["action"] = "append"
@@ -233,41 +204,12 @@ def parser_of(command: str, description: str | None, **how: Any) -> Parser:
     )
 
 
-def add_number(
-    parser: Any,
-    name: str,
-    text: str,
-    default: float | None = None,
-    least: float = 1,
-    kind: type = int,
-    most: float = math.inf,
-    metavar: str = "N",
-) -> None:
-    """Add an option that takes a number to a parser that is built by hand.
-
-    Args:
-        parser: where to add it: a parser or a group of one.
-        name: its name.
-        text, default, least, most, metavar: see `fields.option`.
-        kind: int or float.
-    """
-    declared = option(default, text, least, most, metavar=metavar)
-    declared.name, declared.type = name.lstrip("-").replace("-", "_"), kind
-    _add(parser, declared, default=default, type=functools.partial(_checked, declared))
-
-
-def add_count(
-    parser: Any, name: str, text: str, default: int | None = None, least: int = 1
-) -> None:
-    """Add an option that counts processes, threads or machines: at most `MOST`."""
-    add_number(parser, name, text, default, least, most=MOST)
-
-
-def add_path(parser: Any, name: str, metavar: Any, text: str, **how: Any) -> None:
-    """Add an option that takes a file or folder, or several with `nargs`."""
-    parser.add_argument(name, type=Path, metavar=metavar, help=text, **how)
-
-
-def add_flag(parser: Any, name: str, text: str) -> None:
-    """Add an option without a value, which is off unless it is given."""
-    parser.add_argument(name, action="store_true", help=text)
+def subcommand(
+    argv: Sequence[str], command: str, description: str | None, known: Mapping[str, str]
+) -> str:
+    """The first argument, which must be one of the known subcommands; their values are help."""
+    parser = parser_of(command, description)
+    commands = parser.add_subparsers(dest="subcommand", required=True)
+    for name, about in known.items():
+        commands.add_parser(name, help=about)
+    return str(parser.parse_known_args(argv[:1])[0].subcommand)

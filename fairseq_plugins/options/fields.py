@@ -86,11 +86,11 @@ def check_option(name: str, value: Any, declared: Field, most: float = math.inf)
     name = limits.get("name", name)
     members = getattr(kind, "__members__", {}).values()
     choices = limits.get("choices") or [member.value for member in members]
-    if choices and (value is not None or members):
-        check_choice(name, value, choices)
     if isinstance(value, (list, tuple)):
         for each in value:
             check_option(name, each, declared, most)
+    elif choices and (value is not None or members):
+        check_choice(name, value, choices)
     elif declared.type is bool and not isinstance(value, bool):
         raise ConfigurationError(f"{flag(name)} {value!r}: must be True or False")
     elif value is not None and kind in NUMBERS:

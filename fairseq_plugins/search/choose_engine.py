@@ -7,7 +7,7 @@ from typing import Any
 import fairseq_plugins
 from fairseq_plugins import pretrained
 from fairseq_plugins.errors import ConfigurationError, check_number
-from fairseq_plugins.options.arguments import MOST
+from fairseq_plugins.options.fields import MOST
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.options.user_dirs import UserDirs, import_user_dirs
 from fairseq_plugins.search.engine import ClassEngine, Engine, Place

@@ -14,7 +14,7 @@ FOLDER = ROOT / "examples" / "translation"
 
 def test_the_plots_show_the_results(tmp_path):
     pytest.importorskip("matplotlib", minversion="3.7")
-    command = [sys.executable, "-m", "fairseq_plugins.lab.plot_results", "--out", tmp_path]
+    command = [sys.executable, "-m", "fairseq_plugins", "plot-results", "--out", tmp_path]
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     made = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert made.returncode == 0 and made.stderr == "", made.stderr

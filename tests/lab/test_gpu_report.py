@@ -1,6 +1,5 @@
-"""`lab.gpu_report`: prepared runs can be asked for, keep to their time, and are reported."""
+"""`gpu-report`: prepared runs can be asked for, keep to their time, and are reported."""
 
-import argparse
 import json
 import os
 import re
@@ -13,9 +12,8 @@ import pytest
 from fairseq_plugins.cli import train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.request import EvaluationRequest
-from fairseq_plugins.lab import gpu_report
 from fairseq_plugins.lab.benchmarks import contenders, prepared
-from fairseq_plugins.lab.commands import benchmark, reproduce
+from fairseq_plugins.lab.commands import benchmark, gpu_report, reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
 from fairseq_plugins.options.arguments import read
 from tests.conftest import ROOT
@@ -48,9 +46,7 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
     name, *words = part.command(places, toy)
     assert not set(words) & set(places), "a place that is not filled"
     if name == "benchmark":
-        parser = argparse.ArgumentParser()
-        benchmark.find(words[0])[1](parser)
-        args = parser.parse_args(words[1:])
+        args = read(benchmark.find(words[0])[1], words[1:], words[0], None)
         assert (args.cpu and args.dtype == "fp32") == toy
     elif name == "train":
         request = train.read_request(words)
@@ -212,7 +208,7 @@ def test_processes_end_in_time_and_with_what_they_started(tmp_path):
         "import multiprocessing.process, os, signal, subprocess, time\n"
         "from pathlib import Path\n"
         "from fairseq_plugins import cli\n"
-        "from fairseq_plugins.lab import gpu_report\n"
+        "from fairseq_plugins.lab.commands import gpu_report\n"
         "Process, hanging = multiprocessing.process.BaseProcess, Path('hanging')\n"
         "def main(words):\n"
         "    print('said', words[0], flush=True)\n"

@@ -3,9 +3,9 @@
 `harness` times contenders in turn, counts operations and writes reports; `contenders` and `modules`
 build what is compared, `workloads` runs it on random input, `peak_memory` measures within a limit,
 `machine` describes the device and software, and `plots` draws. Files with subcommands have
-`COMMANDS`: by name a function that adds arguments to a parser, and one that takes them and returns
-a `harness.Report`. `prepared.yaml` has the measurements that `goals`, `speed`, `figure2`, `table3`
-and `lab.gpu_report` make.
+`COMMANDS`: by name the dataclass of the options, and a function that takes them and returns a
+`harness.Report`. `prepared.yaml` has the measurements that `goals`, `speed`, `figure2`, `table3`
+and `gpu-report` make.
 """
 
 FILES = {  # of each subcommand, and what it measures

@@ -8,8 +8,8 @@ speed goals, or only forward for kernels of forward. What does not compile or ha
 room is named. To use other sizes, change `BLOCKS` in `layers/kernels/`.
 """
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
@@ -17,10 +17,10 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fairseq_plugins.options.arguments import add_number
+from fairseq_plugins.options.fields import option, with_default
 
 from . import harness, plots
-from .harness import Report, Row
+from .harness import Report, Row, Timed
 
 Change = tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
 
@@ -35,51 +35,6 @@ class Kernel(NamedTuple):
 
     work: Callable[[], Any]
     candidates: list[tuple[str, Change]]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kernel", action="append", choices=KERNELS, help="only this one; repeatable"
-    )
-    add_number(parser, "--part", "an Nth of the tokens of the goals", 1)
-    harness.add_arguments(parser, rounds=15)
-
-
-def run(args: argparse.Namespace) -> Report:
-    """Time all candidates of each kernel in turn.
-
-    Raises:
-        ConfigurationError: arguments are invalid.
-    """
-    device = harness.choose_device(args)
-    rows: list[Row] = []
-    for name in args.kernel or KERNELS:
-        torch.manual_seed(1)
-        kernel = KERNELS[name](device, harness.DTYPES[args.dtype], args.part)
-        works = {}
-        for label, change in kernel.candidates:
-            work = partial(_changed, change, kernel.work)
-            try:
-                work(None)
-            except Exception as error:  # whatever the compiler or the driver raises
-                reason = harness.one_line(error, -1)[:80]
-                rows.append({"contender": f"{name} {label}", "problem": reason})
-                continue
-            works[f"{name} {label}"] = work
-        compared = harness.compare(
-            list(works), list(works.values()), [None], args, device, name, lambda _: False, True
-        )
-        rows += [{**row, "problem": ""} for row in compared]
-    columns = [
-        ("kernel and blocks", harness.code("contender")),
-        ("time, ratio", harness.number("time_ratio")),
-        ("quartiles", harness.quartiles("time_ratio_quartiles")),
-        ("median, us", harness.number("median_seconds", ".1f", 1e6)),
-        ("", harness.text("problem")),
-    ]
-    notes = [f"{args.dtype}, {args.rounds} rounds"]
-    measured = [row for row in rows if not row["problem"]]
-    return Report(rows, columns, notes, lambda path: plots.bars(path, measured, "blocks"))
 
 
 def _changed(change: Change, work: Callable[[], Any], _: Any) -> None:
@@ -178,4 +133,54 @@ KERNELS: dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
     "summaries-backward": partial(_summaries, "backward"),
     "residual": _residual,
 }
-COMMANDS = {"blocks": (add_arguments, run)}
+
+
+@dataclass
+class Blocks(Timed):
+    """The options of the subcommand."""
+
+    kernel: Sequence[str] = option(
+        (), "only this one; repeatable", choices=tuple(KERNELS), repeatable=True
+    )
+    part: int = option(1, "an Nth of the tokens of the goals", least=1)
+    rounds: int = with_default(Timed, "rounds", 15)
+
+
+def run(args: Blocks) -> Report:
+    """Time all candidates of each kernel in turn.
+
+    Raises:
+        ConfigurationError: arguments are invalid.
+    """
+    device = harness.choose_device(args)
+    rows: list[Row] = []
+    for name in args.kernel or KERNELS:
+        torch.manual_seed(1)
+        kernel = KERNELS[name](device, harness.DTYPES[args.dtype], args.part)
+        works = {}
+        for label, change in kernel.candidates:
+            work = partial(_changed, change, kernel.work)
+            try:
+                work(None)
+            except Exception as error:  # whatever the compiler or the driver raises
+                reason = harness.one_line(error, -1)[:80]
+                rows.append({"contender": f"{name} {label}", "problem": reason})
+                continue
+            works[f"{name} {label}"] = work
+        compared = harness.compare(
+            list(works), list(works.values()), [None], args, device, name, lambda _: False, True
+        )
+        rows += [{**row, "problem": ""} for row in compared]
+    columns = [
+        ("kernel and blocks", harness.code("contender")),
+        ("time, ratio", harness.number("time_ratio")),
+        ("quartiles", harness.quartiles("time_ratio_quartiles")),
+        ("median, us", harness.number("median_seconds", ".1f", 1e6)),
+        ("", harness.text("problem")),
+    ]
+    notes = [f"{args.dtype}, {args.rounds} rounds"]
+    measured = [row for row in rows if not row["problem"]]
+    return Report(rows, columns, notes, lambda path: plots.bars(path, measured, "blocks"))
+
+
+COMMANDS = {"blocks": (Blocks, run)}

@@ -16,29 +16,30 @@ unless --free-length lets trained models end themselves. --bleu translates the w
 the plot then shows time against BLEU.
 """
 
-import argparse
 import contextlib
 import io
 import os
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
-from fairseq_plugins.options.arguments import add_flag, add_number
+from fairseq_plugins.options.fields import REQUIRED, argument, option, with_default
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.onnx_backend.beam_search import Source, search
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.system import cpu
 
 from . import contenders, harness, plots
-from .harness import Report
+from .harness import Report, Timed
 
 INT8, PLAIN, CAPTURED = "--int8", "--plain", "--captured"
 BEAM = "--beam"
@@ -46,26 +47,25 @@ KINDS = ("export:", "ctranslate2:")
 SUBSET = "test"  # of the data
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="the prepared folder")
-    parser.add_argument(
-        "--contender",
-        action="append",
-        required=True,
-        metavar="WORDS",
-        help="an architecture, a checkpoint, export:DIR or ctranslate2:DIR, with its options in "
-        "one word; repeatable",
-    )
-    parser.add_argument("--options", default="", help="options that all architectures get")
-    add_number(parser, "--beam", "hypotheses a sentence", 5)
-    add_number(parser, "--batch-size", "sentences", 32)
-    add_number(parser, "--batches", "different batches", 4)
-    add_flag(parser, "--free-length", "let models end sentences")
-    add_flag(parser, "--bleu", "score translations of the subset, too")
-    harness.add_arguments(parser, rounds=3)
+@dataclass
+class Generate(Timed):
+    """The options of the subcommand."""
+
+    data: Path = argument("the prepared folder", "DATA")
+    contender: Sequence[str] = option(
+        REQUIRED, "an architecture, a checkpoint, export:DIR or ctranslate2:DIR, with its options "
+        "in one word; repeatable", metavar="WORDS", repeatable=True,
+    )  # fmt: skip
+    options: str = option("", "options that all architectures get", metavar="WORDS")
+    beam: int = option(5, "hypotheses a sentence", least=1)
+    batch_size: int = option(32, "sentences", least=1)
+    batches: int = option(4, "different batches", least=1)
+    free_length: bool = option(False, "let models end sentences")
+    bleu: bool = option(False, "score translations of the subset, too")
+    rounds: int = with_default(Timed, "rounds", 3)
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: Generate) -> Report:
     """Time beam search of all contenders; the module's docstring describes the measurement.
 
     Raises:
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> Report:
 
 
 def searcher_of(
-    words: str, built: dict[str, Any], first: Any, args: argparse.Namespace, batches: list[Any]
+    words: str, built: dict[str, Any], first: Any, args: Generate, batches: list[Any]
 ) -> Callable[[int], Any]:
     """The function to time of a contender: a folder, or one of the models that were built."""
     if words in built:
@@ -128,7 +128,7 @@ def searcher_of(
     return folder_searcher(words, first[0], args, batches)
 
 
-def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[Any, Any]:
+def load(words: str, args: Generate, device: torch.device) -> tuple[Any, Any]:
     """The task and the model of a contender, prepared for generation on the device.
 
     Raises:
@@ -148,7 +148,7 @@ def load(words: str, args: argparse.Namespace, device: torch.device) -> tuple[An
         built = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
         task, model = built.task, built.model
     model = model.to(device, harness.DTYPES[args.dtype]).eval()
-    model.prepare_for_inference_(argparse.Namespace(generation=_generation_configuration(args)))
+    model.prepare_for_inference_(SimpleNamespace(generation=_generation_configuration(args)))
     if int8:
         from fairseq_plugins.search.torch_backend.int8 import quantize
 
@@ -173,7 +173,7 @@ def _from_checkpoint(path: Path, data: Path) -> tuple[Any, Any]:
 
 
 def load_batches(
-    task: Any, model: Any, args: argparse.Namespace, device: torch.device
+    task: Any, model: Any, args: Generate, device: torch.device
 ) -> list[dict[str, Any]]:
     """Full batches of sentences of similar length, shuffled so that all lengths occur.
 
@@ -197,9 +197,7 @@ def _on(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
     return utils.move_to_cuda(batch) if device.type == "cuda" else batch
 
 
-def _all_batches(
-    task: Any, model: Any, args: argparse.Namespace, shuffle: bool
-) -> list[dict[str, Any]]:
+def _all_batches(task: Any, model: Any, args: Generate, shuffle: bool) -> list[dict[str, Any]]:
     from fairseq import utils
 
     task.load_dataset(SUBSET)
@@ -214,7 +212,7 @@ def _all_batches(
 
 
 def scores(
-    args: argparse.Namespace, built: dict[str, Any], device: torch.device
+    args: Generate, built: dict[str, Any], device: torch.device
 ) -> list[dict[str, dict[str, Any]]]:
     """BLEU and chrF of each contender on the whole subset; models end their sentences.
 
@@ -226,7 +224,7 @@ def scores(
     first = built[args.contender[0]]
     task, model = first
     test = Translations(args.data, SUBSET, task.cfg.target_lang)
-    free = argparse.Namespace(**{**vars(args), "free_length": True})
+    free = replace(args, free_length=True)
     batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
     figures = []
     for words in args.contender:
@@ -247,7 +245,7 @@ def _subwords(result: Any, dictionary: Any) -> str:
     return str(dictionary.string(best.tokens if hasattr(best, "tokens") else best["tokens"]))
 
 
-def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
+def _generation_configuration(args: Generate, length: int = 0) -> Any:
     from fairseq.dataclass.configs import GenerationConfig
 
     cfg = GenerationConfig()
@@ -261,7 +259,7 @@ def _generation_configuration(args: argparse.Namespace, length: int = 0) -> Any:
 def searcher(
     task: Any,
     model: Any,
-    args: argparse.Namespace,
+    args: Generate,
     batches: list[dict[str, Any]],
     words: Sequence[str],
 ) -> Callable[[int], Any]:
@@ -330,7 +328,7 @@ def write_untrained(contender: str, words: str, data: Path) -> None:
 
 
 def folder_searcher(
-    words: str, task: Any, args: argparse.Namespace, batches: list[dict[str, Any]]
+    words: str, task: Any, args: Generate, batches: list[dict[str, Any]]
 ) -> Callable[[int], Any]:
     """Return the function to time, which runs beam search on the batch of a given number.
 
@@ -348,7 +346,7 @@ def folder_searcher(
     kind, folder = words.split(":", 1)
     folder, *options = shlex.split(folder)
     if len(options) == 2 and options[0] == BEAM and options[1].isdecimal() and int(options[1]):
-        args = argparse.Namespace(**{**vars(args), "beam": int(options[1])})
+        args = replace(args, beam=int(options[1]))
     elif options:
         raise ConfigurationError(f"`{words}`: the only option is {BEAM} N")
     pad = task.source_dictionary.pad()
@@ -361,7 +359,7 @@ def folder_searcher(
 
 
 def _search_export(
-    export: Export, args: argparse.Namespace, sources: list[list[list[int]]], lengths: list[int]
+    export: Export, args: Generate, sources: list[list[list[int]]], lengths: list[int]
 ) -> Callable[[int], Any]:
     def run(number: int) -> Any:
         words = max(1, lengths[number] - 1)  # without the end symbol
@@ -375,7 +373,7 @@ def _search_export(
 def _search_ctranslate2(
     folder: str,
     task: Any,
-    args: argparse.Namespace,
+    args: Generate,
     sources: list[list[list[int]]],
     lengths: list[int],
 ) -> Callable[[int], Any]:
@@ -407,4 +405,4 @@ def _search_ctranslate2(
     return run
 
 
-COMMANDS = {"generate": (add_arguments, run)}
+COMMANDS = {"generate": (Generate, run)}

@@ -2,42 +2,42 @@
 
     fairseq-plugins benchmark goals DATA --out DIR --cpu --clock processor
 
-`prepared.yaml` has them; those for a GPU are in `lab.gpu_report`. DATA is prepared IWSLT'14 text.
+`prepared.yaml` has them; `gpu-report` measures those for a GPU. DATA is prepared IWSLT'14 text.
 Each measurement is a run of another subcommand in a process of its own, on one thread unless
 --threads says otherwise, and writes NAME.json and NAME.md to --out. Finished ones are kept: rerun
 to resume, or to repeat those that failed. It takes about half an hour.
 """
 
-import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
-from fairseq_plugins.options.arguments import add_path
+from fairseq_plugins.options.fields import REQUIRED, argument, option
 
 from . import harness, machine, plots, prepared
 from .harness import Report, Row
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, help="the prepared folder")
-    add_path(parser, "--out", "DIR", "output folder", required=True)
-    harness.add_arguments(parser, dtype_help=argparse.SUPPRESS)  # each goal has its own --dtype
+@dataclass
+class Goals(harness.Measurement):
+    """The options of the subcommand."""
+
+    data: Path = argument("the prepared folder", "DATA")
+    out: Path = option(REQUIRED, "the folder to write", metavar="DIR")
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: Goals) -> Report:
     """Run the missing measurements and judge all goals.
 
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    if args.dtype != "fp32":
-        raise ConfigurationError("--dtype: each goal has its own number type: remove it")
     device = harness.choose_device(args)
     if device.type != "cpu":
         raise ConfigurationError(
-            "benchmark goals is for a CPU, add --cpu: lab.gpu_report has the goals on a GPU"
+            "benchmark goals is for a CPU, add --cpu: gpu-report has the goals on a GPU"
         )
     args.out.mkdir(parents=True, exist_ok=True)
     where = machine.describe(device, args.threads)
@@ -81,7 +81,7 @@ def report(measurements: dict[str, Row], problems: dict[str, str]) -> Report:
     )  # fmt: skip
 
 
-def fits(path: Path, part: prepared.Part, args: argparse.Namespace, where: Row) -> bool:
+def fits(path: Path, part: prepared.Part, args: Goals, where: Row) -> bool:
     """Whether an earlier run measured this, as it is defined now, on this machine.
 
     Of the machine all but the commit counts, which the table names.
@@ -120,4 +120,4 @@ def judge(goal: Row, row: Row) -> Row:
     }
 
 
-COMMANDS = {"goals": (add_arguments, run)}
+COMMANDS = {"goals": (Goals, run)}

@@ -3,10 +3,10 @@
 Ratios of contenders that are timed in turn in one process are stable, while absolute times drift.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ import torch
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path
+from fairseq_plugins.options.arguments import Command
+from fairseq_plugins.options.fields import MOST, option, options_of
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.train.operations import count_flops
 
@@ -31,27 +32,38 @@ WAIT = 5_000_000  # cycles of a GPU, some 3 ms: longer than launching a layer ta
 # ---- options
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser,
-    rounds: int | None = None,
-    dtype_help: str = "default: %(default)s",
-) -> None:
-    """Add the options of every subcommand; with `rounds` also --rounds and --warmup."""
-    if rounds:
-        add_number(parser, "--rounds", "how often each work is timed on each batch", rounds)
-        add_number(parser, "--warmup", "rounds before the timed ones", 1, 0)
-    parser.add_argument("--dtype", choices=list(DTYPES), default="fp32", help=dtype_help)
-    add_count(parser, "--threads", "processor threads", 1)
-    add_flag(parser, "--cpu", "do not use a GPU")
-    text = (
-        "processor: count processor time, for a machine shared with other programs; one thread only"
-    )
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help=text)
-    add_path(parser, "--json", "FILE", "also write all figures to this file")
-    add_path(parser, "--plot", "FILE", "also plot them to this file (.svg or .png)")
+@dataclass
+class Measurement(Command):
+    """The options of every subcommand."""
+
+    command = ""  # the subcommand
+    dtype = "fp32"
+    threads: int = option(1, "processor threads", least=1, most=MOST)
+    cpu: bool = option(False, "do not use a GPU")
+    clock: str = option(
+        "wall", "processor: count processor time, for a machine shared with other programs; one "
+        "thread only", choices=CLOCKS,
+    )  # fmt: skip
+    json: Path | None = option(None, "also write all figures to this file", metavar="FILE")
+    plot: Path | None = option(None, "also plot them to this file (.svg or .png)", metavar="FILE")
 
 
-def choose_device(args: argparse.Namespace) -> torch.device:
+@dataclass
+class Typed(Measurement):
+    """Of those that measure with one number type."""
+
+    dtype: str = option("fp32", "the number type", choices=tuple(DTYPES))
+
+
+@dataclass
+class Timed(Typed):
+    """Of those that time work in rounds."""
+
+    rounds: int = option(5, "how often each work is timed on each batch", least=1)
+    warmup: int = option(1, "rounds before the timed ones", least=0)
+
+
+def choose_device(args: Measurement) -> torch.device:
     """The GPU, or the CPU if there is no GPU or --cpu is given. Also sets torch's thread count.
 
     Raises:
@@ -188,7 +200,7 @@ def compare(
     names: Sequence[str],
     works: Sequence[Work],
     items: Sequence[Any],
-    args: argparse.Namespace,
+    args: Any,
     device: torch.device,
     description: str,
     counted: Callable[[str], bool] = lambda name: True,
@@ -232,14 +244,14 @@ def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def arguments(args: argparse.Namespace) -> Row:
+def arguments(args: Measurement) -> Row:
     """The arguments of a measurement as JSON values, without where its output goes."""
-    own = ("command", "json", "plot")
-    shown = {name: value for name, value in vars(args).items() if name not in own}
+    names = [each.name for each in options_of(type(args)) if each.name not in ("json", "plot")]
+    shown = {name: getattr(args, name) for name in names}
     return {n: str(value) if isinstance(value, Path) else value for n, value in shown.items()}
 
 
-def write_report(path: Path, args: argparse.Namespace, where: Row, report: Report) -> None:
+def write_report(path: Path, args: Measurement, where: Row, report: Report) -> None:
     """Write the report with its command, arguments and machine, atomically."""
     write_json(
         path,

@@ -1,8 +1,9 @@
 """Single modules by name: token mixers and feed-forward networks."""
 
-import argparse
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,22 @@ from fairseq_plugins.layers.feed_forwards import (
 from fairseq_plugins.layers.projections import project_together
 from fairseq_plugins.layers.residual import add_and_normalise
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec, SoftmaxAttention
-from fairseq_plugins.options.arguments import Parser, add_number
+from fairseq_plugins.options.arguments import Command, read
+from fairseq_plugins.options.fields import option
+
+
+@dataclass
+class Sizes(Command):
+    """The sizes of single modules."""
+
+    dim: int = option(512, "dimension d of single modules", least=1)
+    heads: int = option(8, "heads of token mixers", least=1)
+    inner: int | None = option(None, "inner dimension of ffn (default: 4 d)", least=1)
+    subspaces: int | None = option(
+        None, "subspaces n of mscffn (default: 12, or the nearest number that fits)", least=1
+    )
+    expansion: int = option(6, "expansion m of mscffn", least=1)
+    dropout: float = option(0.0, "dropout inside a module", least=0, most=1)
 
 
 class FusedAttention(nn.Module):
@@ -111,29 +127,29 @@ class Projections(nn.Module):
         return q + k + v
 
 
-def _mixer_spec(options: argparse.Namespace) -> MixerSpec:
+def _mixer_spec(options: Sizes) -> MixerSpec:
     if options.dim % options.heads != 0:  # models check this before they build a mixer
         raise ValueError(f"{options.heads} heads do not divide the dimension {options.dim}")
     return MixerSpec(options.dim, options.dim, options.heads, dropout=options.dropout)
 
 
-def _ffn_spec(options: argparse.Namespace) -> FeedForwardSpec:
+def _ffn_spec(options: Sizes) -> FeedForwardSpec:
     inner = options.inner or 4 * options.dim
     return FeedForwardSpec(options.dim, inner, dropout=options.dropout)
 
 
-def _forced(options: argparse.Namespace, reassociate: bool) -> nn.Module:
+def _forced(options: Sizes, reassociate: bool) -> nn.Module:
     mixer = Fastformer(_mixer_spec(options))
     mixer.reassociate = reassociate
     return SelfMixer(mixer)
 
 
-def _mscffn(options: argparse.Namespace) -> nn.Module:
+def _mscffn(options: Sizes) -> nn.Module:
     own = MSCFFNOptions(subspaces=options.subspaces, expansion=options.expansion)
     return MSCFFN(_ffn_spec(options), own)
 
 
-MODULES: dict[str, Callable[[argparse.Namespace], nn.Module]] = {
+MODULES: dict[str, Callable[[Sizes], nn.Module]] = {
     # fairseq's MultiheadAttention
     "softmax": lambda o: SelfMixer(SoftmaxAttention(_mixer_spec(o))),
     "sdpa": lambda o: FusedAttention(o.dim, o.heads, o.dropout),
@@ -152,39 +168,25 @@ MODULES: dict[str, Callable[[argparse.Namespace], nn.Module]] = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the sizes of single modules; options of a contender override them."""
-    add_number(parser, "--dim", "dimension d of single modules", 512)
-    add_number(parser, "--heads", "heads of token mixers", 8)
-    add_number(parser, "--inner", "inner dimension of ffn (default: 4 d)")
-    add_number(
-        parser, "--subspaces", "subspaces n of mscffn (default: 12, or the nearest number that "
-        "fits)",
-    )  # fmt: skip
-    add_number(parser, "--expansion", "expansion m of mscffn", 6)
-    add_number(parser, "--dropout", "dropout inside a module", 0.0, 0, float, most=1)
-
-
 def is_module(words: str) -> bool:
     return words.split()[:1] != [] and words.split()[0] in MODULES
 
 
-def module_options(words: str, defaults: dict[str, object]) -> argparse.Namespace:
+def module_options(words: str, defaults: dict[str, Any]) -> Sizes:
     """Parse the sizes from "NAME [options]".
 
     Raises:
         ConfigurationError: an option is unknown, or a size is out of range.
     """
-    parser = Parser(prog=words.split()[0], add_help=False)
-    add_options(parser)
-    parser.set_defaults(**defaults)
+    name, *options = shlex.split(words)
     try:
-        return parser.parse_args(shlex.split(words)[1:])
+        made = read(Sizes, options, name, None)
     except ConfigurationError as error:
         raise ConfigurationError(f"`{words}`: {error}") from None
+    return Sizes(**{**defaults, **{name: getattr(made, name) for name in made.given}})
 
 
-def build_module(words: str, defaults: dict[str, object]) -> nn.Module:
+def build_module(words: str, defaults: dict[str, Any]) -> nn.Module:
     """Build the module for "NAME [options]".
 
     Args:

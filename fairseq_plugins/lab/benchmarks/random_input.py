@@ -30,20 +30,21 @@ commit is kept. figure2 (of Fastformer) and table3 (of MSCFFN) are growth with a
 and sizes.
 """
 
-import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, make_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
-from fairseq_plugins.options.arguments import add_number
+from fairseq_plugins.options.fields import option, with_default
 from fairseq_plugins.system.progress import progress_bar
 
 from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads
-from .harness import Report, Row
+from .harness import Report, Row, Timed, Typed
 from .peak_memory import GIB, MIB
 
 AXES = ("length", "depth", "width")
@@ -55,78 +56,92 @@ SIZES = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")  # of sin
 # ---- options
 
 
-def numbers(text: str) -> list[int]:
-    """Convert "128,256" to [128, 256]; raises a ValueError, which argparse reports."""
-    values = [int(word) for word in text.split(",")]
-    if not values or min(values) < 1:
-        raise ValueError
+def numbers(option: str, text: str) -> list[int]:
+    """Convert "128,256" to [128, 256].
+
+    Raises:
+        ConfigurationError: the text is another one.
+    """
+    try:
+        values = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        values = [0]
+    if values[0] < 1:
+        raise ConfigurationError(f"{option} {text}: give numbers above 0, such as 128,256")
     return values
 
 
-def _add_contenders(parser: argparse.ArgumentParser, tokens: int, *what: str) -> None:
-    parser.add_argument(
-        "--contender", action="append", default=[], help="with its options; repeatable"
+@dataclass
+class Contenders(Typed):
+    """The options of every subcommand of this file."""
+
+    contender: Sequence[str] = option(
+        (), "a contender with its options; repeatable", metavar="WORDS", repeatable=True
     )
-    parser.add_argument("--options", default="", help="options that all architectures get")
-    add_number(parser, "--vocabulary", "size of the artificial vocabulary", 1000, 8)
-    parser.add_argument("--what", choices=[*workloads.WHAT, *what], default=[*what, "training"][0])
-    add_number(parser, "--tokens", "tokens in each batch", tokens)
+    options: str = option("", "options that all architectures get", metavar="WORDS")
+    vocabulary: int = option(1000, "size of the artificial vocabulary", least=8)
+    what: str = option("training", "what is measured", choices=workloads.WHAT)
+    tokens: int = option(4096, "tokens in each batch", least=1)
 
 
-def _add_lengths(parser: argparse.ArgumentParser, default: int) -> None:
-    text = f"source lengths, such as 512,8192 (default: {default})"
-    parser.add_argument("--lengths", type=numbers, default=[default], help=text)
-    modules.add_options(parser)
+@dataclass
+class Architectures(Contenders):
+    """Of those that measure whole models, too, and limit their memory."""
+
+    part: str = option("model", "the part of an architecture", choices=workloads.PARTS)
+    target_length: int | None = option(None, "target length (default: that of the source)", least=1)
+    memory_limit: float | None = option(
+        None, f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)",
+        least=0.5, metavar="GIB",
+    )  # fmt: skip
+    patience: float = option(600.0, "seconds that a process may take", least=1)
 
 
-def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--part", choices=workloads.PARTS, default="model")
-    add_number(parser, "--target-length", "target length (default: that of the source)")
-    limit = f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)"
-    add_number(parser, "--memory-limit", limit, least=0.5, kind=float, metavar="GIB")
-    add_number(parser, "--patience", "seconds that a process may take", 600.0, 1, float)
+@dataclass
+class Layer(Timed, Contenders, modules.Sizes):
+    """The options of `layer`."""
+
+    lengths: str = option("1024", "source lengths, such as 512,8192")
+    tokens: int = with_default(Contenders, "tokens", 8192)
+    rounds: int = with_default(Timed, "rounds", 7)
 
 
-def add_layer(parser: argparse.ArgumentParser) -> None:
-    _add_contenders(parser, 8192)
-    _add_lengths(parser, 1024)
-    harness.add_arguments(parser, rounds=7)
+@dataclass
+class Memory(Architectures, modules.Sizes):
+    """The options of `memory`."""
+
+    lengths: str = option("256", "source lengths, such as 512,8192")
 
 
-def add_memory(parser: argparse.ArgumentParser) -> None:
-    _add_contenders(parser, 4096)
-    _add_lengths(parser, 256)
-    _add_models(parser)
-    harness.add_arguments(parser)
+@dataclass
+class Growth(Architectures):
+    """The options of `growth`."""
+
+    titles = dict[str, str]()  # of contenders
+    axis: str = option("length", "what grows", choices=AXES)
+    values: str | None = option(None, "on the axis, such as 128,256,512")
+    what: str = option(BOTH, "what is measured", choices=(*workloads.WHAT, BOTH))
+    length: int = option(128, "source length, if it is not the axis", least=1)
+    sentences: int | None = option(None, "sentences of a batch, in place of --tokens", least=1)
+    rounds: int = option(5, "how often each is timed", least=1)
+    budget: float = option(30.0, "seconds per point; slower points get fewer rounds", least=0)
+    longest_step: float = option(60.0, "skip steps that take more seconds", least=0)
 
 
-def add_growth(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--axis", choices=AXES, default="length", help="default: %(default)s")
-    parser.add_argument("--values", type=numbers, help="on the axis, such as 128,256,512")
-    _add_contenders(parser, 4096, BOTH)
-    _add_models(parser)
-    add_number(parser, "--length", "source length, if it is not the axis", 128)
-    add_number(parser, "--sentences", "sentences in each batch, at every length, not --tokens")
-    add_number(parser, "--rounds", "how often each is timed", 5)
-    slow = "seconds per point; slower points get fewer rounds"
-    add_number(parser, "--budget", slow, 30.0, 0, float)
-    add_number(parser, "--longest-step", "skip steps that take more seconds", 60.0, 0, float)
-    harness.add_arguments(parser)
-
-
-def add_paper(name: str) -> Callable[[argparse.ArgumentParser], None]:
+def growth_of(paper: str) -> type[Growth]:
     """The options of `growth`, with those of a paper's measurement as defaults."""
+    known = prepared.PAPERS[paper]
+    titles = {words: title for title, words in known["encoders"].items()}
+    defaults = {**known["defaults"], "contender": tuple(titles)}
+    changed = [
+        (each.name, each.type, with_default(Growth, each.name, defaults[each.name]))
+        for each in fields(Growth)
+        if each.name in defaults
+    ]
+    return make_dataclass(paper, changed, bases=(Growth,), namespace={"titles": titles})
 
-    def add(parser: argparse.ArgumentParser) -> None:
-        add_growth(parser)
-        paper = prepared.PAPERS[name]
-        encoders = {words: title for title, words in paper["encoders"].items()}
-        parser.set_defaults(**paper["defaults"], contender=list(encoders), titles=encoders)
 
-    return add
-
-
-def check(args: argparse.Namespace, lengths: list[int], tokens: int) -> None:
+def check(args: Contenders, lengths: list[int], tokens: int) -> None:
     """Raise a ConfigurationError if there is no contender, or a batch holds no sentence."""
     if not args.contender:
         raise ConfigurationError("give at least one --contender")
@@ -136,17 +151,14 @@ def check(args: argparse.Namespace, lengths: list[int], tokens: int) -> None:
         )
 
 
-def set_limit(args: argparse.Namespace, device: torch.device) -> None:
-    """Set the default of --memory-limit."""
-    if args.memory_limit is None:
-        on_gpu = device.type == "cuda"
-        total = torch.cuda.get_device_properties(device).total_memory if on_gpu else LIMIT * GIB
-        args.memory_limit = total / GIB
+def limit_of(args: Architectures, device: torch.device) -> float:
+    """The value of --memory-limit, or its default."""
+    if args.memory_limit is None and device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / GIB
+    return LIMIT if args.memory_limit is None else args.memory_limit
 
 
-def setting_of(
-    args: argparse.Namespace, device: torch.device, length: int, what: str = ""
-) -> workloads.Setting:
+def setting_of(args: Any, device: torch.device, length: int, what: str = "") -> workloads.Setting:
     """The workload of a length."""
     given = vars(args)
     return workloads.Setting(
@@ -160,16 +172,17 @@ def setting_of(
 # ---- layer and memory
 
 
-def run_layer(args: argparse.Namespace) -> Report:
+def run_layer(args: Layer) -> Report:
     """Time all contenders at each length.
 
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    check(args, args.lengths, args.tokens)
+    lengths = numbers("--lengths", args.lengths)
+    check(args, lengths, args.tokens)
     device = harness.choose_device(args)
     rows: list[Row] = []
-    for length in args.lengths:
+    for length in lengths:
         setting = setting_of(args, device, length)._replace(target_length=8)
         loads = [workloads.build(words, setting) for words in args.contender]
         works = [lambda _, load=load: load.step() for load in loads]
@@ -185,17 +198,18 @@ def run_layer(args: argparse.Namespace) -> Report:
     )
 
 
-def run_memory(args: argparse.Namespace) -> Report:
+def run_memory(args: Memory) -> Report:
     """Measure the memory of all contenders at each length.
 
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    check(args, args.lengths, args.tokens)
+    lengths = numbers("--lengths", args.lengths)
+    check(args, lengths, args.tokens)
     device = harness.choose_device(args)
-    set_limit(args, device)
+    args.memory_limit = limit_of(args, device)
     rows: list[Row] = []
-    points = [(length, words) for length in args.lengths for words in args.contender]
+    points = [(length, words) for length in lengths for words in args.contender]
     for length, words in progress_bar(points, description="peaks", leave=False):
         limit = int(args.memory_limit * GIB)
         setting = setting_of(args, device, length)
@@ -229,11 +243,12 @@ def run_memory(args: argparse.Namespace) -> Report:
 
 
 def draw_lengths(
-    path: Any, rows: list[Row], args: argparse.Namespace, column: str, scale: float, unit: str
+    path: Any, rows: list[Row], args: Contenders, column: str, scale: float, unit: str
 ) -> None:
     """Bars at one length, otherwise a line for each contender."""
-    if len(args.lengths) == 1 and column == "median_seconds":
-        return plots.bars(path, rows, f"{args.what}, length {args.lengths[0]:,}")
+    lengths = {row["length"] for row in rows}
+    if len(lengths) == 1 and column == "median_seconds":
+        return plots.bars(path, rows, f"{args.what}, length {lengths.pop():,}")
     lines = [
         plots.line(name, [row for row in rows if row["contender"] == name], "length", column, scale)
         for name in dict.fromkeys(args.contender)
@@ -246,7 +261,7 @@ def draw_lengths(
 # ---- growth
 
 
-def run_growth(args: argparse.Namespace) -> Report:
+def run_growth(args: Growth) -> Report:
     """Measure time and memory at all values.
 
     Raises:
@@ -254,16 +269,16 @@ def run_growth(args: argparse.Namespace) -> Report:
     """
     if not args.values:
         raise ConfigurationError("growth needs --values")
-    args.values = sorted(set(args.values))
-    lengths = args.values if args.axis == "length" else [args.length]
+    values = numbers("--values", args.values)
+    lengths = values if args.axis == "length" else [args.length]
     check(args, lengths, args.tokens if args.sentences is None else max(lengths))
     device = harness.choose_device(args)
-    set_limit(args, device)
+    args.memory_limit = limit_of(args, device)
     where = machine.describe(device, args.threads)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     kept = kept_rows(args, where)
     # the file keeps those that are not asked for now
-    rows = [r for r in kept if r["value"] not in args.values or r["what"] not in whats]
+    rows = [r for r in kept if r["value"] not in values or r["what"] not in whats]
     left_out: dict[tuple[str, str], str] = {}
     batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
     notes = [
@@ -283,7 +298,7 @@ def run_growth(args: argparse.Namespace) -> Report:
         ("", harness.text("problem")),
     ]
     report = Report(rows, columns, notes, lambda path: draw_growth(path, rows, args, whats))
-    points = [(value, what) for value in args.values for what in whats]
+    points = [(value, what) for value in values for what in whats]
     try:
         for value, what in progress_bar(points, description=args.axis, leave=False):
             before = [row for row in kept if (row["value"], row["what"]) == (value, what)]
@@ -300,7 +315,7 @@ def run_growth(args: argparse.Namespace) -> Report:
     return report
 
 
-def kept_rows(args: argparse.Namespace, where: Row) -> list[Row]:
+def kept_rows(args: Growth, where: Row) -> list[Row]:
     """The rows of an earlier run with these arguments on this machine, at any values."""
 
     def same(arguments: Row) -> Row:
@@ -314,7 +329,7 @@ def kept_rows(args: argparse.Namespace, where: Row) -> list[Row]:
 
 
 def point(
-    args: argparse.Namespace,
+    args: Growth,
     device: torch.device,
     value: int,
     what: str,
@@ -340,7 +355,7 @@ def point(
         row: Row = {"axis": args.axis, "value": value, "what": what, "contender": words}
         reason = left_out.get((words, what)) or too_slow(args, value, what, words, before)
         if not reason:
-            limit = int(args.memory_limit * GIB)
+            limit = int(limit_of(args, device) * GIB)
             own = sized(args, words, value)
             peak = peak_memory.measure(own, setting, limit, args.patience, args.clock)
             row["peak_bytes"], row["first_seconds"] = peak.peak_bytes, peak.seconds
@@ -359,7 +374,7 @@ def point(
 
 
 def add_times(
-    args: argparse.Namespace, device: torch.device, setting: workloads.Setting, rows: list[Row]
+    args: Growth, device: torch.device, setting: workloads.Setting, rows: list[Row]
 ) -> None:
     """Time the contenders of these rows in turn; add times and operations to the rows."""
     if not rows:
@@ -369,7 +384,7 @@ def add_times(
     names = [row["contender"] for row in rows]
     loads = [workloads.build(sized(args, name, rows[0]["value"]), setting) for name in names]
     works = [lambda _, load=load: load.step() for load in loads]
-    how = argparse.Namespace(rounds=rounds, warmup=int(rounds > 1), clock=args.clock)
+    how = SimpleNamespace(rounds=rounds, warmup=int(rounds > 1), clock=args.clock)
     description = f"{setting.what}, {args.axis} {rows[0]['value']:,}"
     counted = lambda name: expected < args.budget  # noqa: E731
     compared = harness.compare(names, works, [None], how, device, description, counted)
@@ -380,7 +395,7 @@ def add_times(
         row.update(figures, rounds=rounds, parameters=load.parameters())
 
 
-def too_slow(args: argparse.Namespace, value: int, what: str, words: str, before: list[Row]) -> str:
+def too_slow(args: Growth, value: int, what: str, words: str, before: list[Row]) -> str:
     """Why a step is not run, or "": its time, extrapolated from the previous value, is too long."""
     own = [r for r in before if r["contender"] == words and r["what"] == what]
     if not own or own[-1].get("first_seconds") is None:
@@ -394,7 +409,7 @@ def too_slow(args: argparse.Namespace, value: int, what: str, words: str, before
     return f"not run: {bound} {expected:.0f} s a step from {args.axis} {value:,} on"
 
 
-def sized(args: argparse.Namespace, words: str, value: int) -> str:
+def sized(args: Growth, words: str, value: int) -> str:
     """A contender's words, with the options that set the depth or width to `value`.
 
     Raises:
@@ -419,12 +434,12 @@ def sized(args: argparse.Namespace, words: str, value: int) -> str:
     return f"{layers} --encoder-blocks {','.join(map(str, each))}"
 
 
-def title_of(args: argparse.Namespace, words: str, form: str = "{}") -> str:
+def title_of(args: Growth, words: str, form: str = "{}") -> str:
     """The name of a contender where the command has one, otherwise its words, formatted."""
-    return getattr(args, "titles", {}).get(words) or form.format(words)
+    return args.titles.get(words) or form.format(words)
 
 
-def draw_growth(path: Any, rows: list[Row], args: argparse.Namespace, whats: list[str]) -> None:
+def draw_growth(path: Any, rows: list[Row], args: Growth, whats: list[str]) -> None:
     """Draw time on the left and memory on the right, one row each for training and inference."""
     columns = (("median_seconds", "seconds", 1.0), ("peak_bytes", "peak, MiB", 1 / MIB))
     with plots.figure(path, 2, len(whats)) as axes:
@@ -445,7 +460,7 @@ def draw_growth(path: Any, rows: list[Row], args: argparse.Namespace, whats: lis
 # ---- the papers
 
 
-def run_figure2(args: argparse.Namespace) -> Report:
+def run_figure2(args: Growth) -> Report:
     """Figure 2 of Fastformer: `growth`, and where Fastformer is the fastest, as in the paper."""
     report = run_growth(args)
     notes = list(report.notes)
@@ -472,7 +487,7 @@ def run_figure2(args: argparse.Namespace) -> Report:
     return report._replace(notes=notes)
 
 
-def run_table3(args: argparse.Namespace) -> Report:
+def run_table3(args: Growth) -> Report:
     """Table 3 of MSCFFN: `growth`, as steps per second beside the paper's."""
     report = run_growth(args)
     steps = prepared.PAPERS["table3"]["steps"]  # published, by title and length
@@ -521,9 +536,9 @@ def run_table3(args: argparse.Namespace) -> Report:
 
 
 COMMANDS = {
-    "layer": (add_layer, run_layer),
-    "memory": (add_memory, run_memory),
-    "growth": (add_growth, run_growth),
-    "figure2": (add_paper("figure2"), run_figure2),
-    "table3": (add_paper("table3"), run_table3),
+    "layer": (Layer, run_layer),
+    "memory": (Memory, run_memory),
+    "growth": (Growth, run_growth),
+    "figure2": (growth_of("figure2"), run_figure2),
+    "table3": (growth_of("table3"), run_table3),
 }

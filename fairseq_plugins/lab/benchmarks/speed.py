@@ -9,18 +9,18 @@ New figures for this kind of processor are stored: commit the file. Data are mad
 have random weights. CTranslate2 is measured if it is installed (`--extras test` does).
 """
 
-import argparse
 import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json, write_json
-from fairseq_plugins.options.arguments import add_flag, add_path
+from fairseq_plugins.options.fields import REQUIRED, option, with_default
 from fairseq_plugins.system import cpu
 
 from . import generate, harness, machine, plots, prepared
@@ -30,20 +30,22 @@ STORED = machine.ROOT / "examples" / "benchmarks" / "speed"
 LEAST_SPREAD = 0.05  # of a ratio: medians of two runs differ by as much
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_path(parser, "--out", "DIR", "output folder", required=True)
-    add_flag(parser, "--record", "store all figures of this run, also worse ones")
-    stored = "the stored figures, a file for each kind of processor (default: %(default)s)"
-    add_path(parser, "--stored", "DIR", stored, default=STORED)
-    parser.add_argument(
-        "--only", nargs="+", choices=list(prepared.SPEED), metavar="NAME",
-        help="measure only these: " + ", ".join(prepared.SPEED),
+@dataclass
+class Speed(harness.Measurement):
+    """The options of the subcommand."""
+
+    out: Path = option(REQUIRED, "the folder to write", metavar="DIR")
+    record: bool = option(False, "store all figures of this run, also worse ones")
+    stored: Path = option(STORED, "the folder of the stored figures", metavar="DIR")
+    only: Sequence[str] = option(
+        (), "measure only these: " + ", ".join(prepared.SPEED), choices=list(prepared.SPEED),
+        metavar="NAME",
     )  # fmt: skip
-    harness.add_arguments(parser, dtype_help=argparse.SUPPRESS)
-    parser.set_defaults(clock="processor", cpu=True)
+    clock: str = with_default(harness.Measurement, "clock", "processor")
+    cpu: bool = with_default(harness.Measurement, "cpu", True)
 
 
-def run(args: argparse.Namespace) -> Report:
+def run(args: Speed) -> Report:
     """Measure all headlines, compare them with the stored ones and store missing ones.
 
     Raises:
@@ -179,7 +181,7 @@ def _write_exports(out: Path) -> set[str]:
     return missing
 
 
-def _measure(name: str, args: argparse.Namespace, missing: set[str]) -> list[Row] | None:
+def _measure(name: str, args: Speed, missing: set[str]) -> list[Row] | None:
     """The rows of a measurement, one per contender; empty for skipped contenders."""
     part = prepared.SPEED[name]
     possible = [
@@ -196,4 +198,4 @@ def _measure(name: str, args: argparse.Namespace, missing: set[str]) -> list[Row
     return [next(rows) if here else {} for here in possible]
 
 
-COMMANDS = {"speed": (add_arguments, run)}
+COMMANDS = {"speed": (Speed, run)}

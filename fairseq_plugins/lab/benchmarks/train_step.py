@@ -20,12 +20,12 @@ updates   training for an epoch, or --updates: losses, time and memory of each c
 profile   a training step by torch's profiler: number and time of its kernels
 """
 
-import argparse
 import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,10 @@ import numpy as np
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_flag, add_number
+from fairseq_plugins.options.fields import argument, option, with_default
 
 from . import contenders, harness, machine, plots
-from .harness import Report, Row
+from .harness import Report, Row, Timed, Typed
 
 PARTS = ("model", "encoder", "loss")
 ORDERS = ("length", "random")
@@ -45,33 +45,31 @@ LAUNCHES = 1000
 WINDOW = 50  # updates that a mean loss covers
 
 
-def _add_models(parser: argparse.ArgumentParser, tokens: int) -> None:
-    parser.add_argument("data", type=Path, help="the prepared folder")
-    text = "an architecture and its options; repeatable"
-    parser.add_argument("--arch", action="append", default=[], help=text)
-    parser.add_argument("--options", "--model", default="", help="options that all models get")
-    add_number(parser, "--max-tokens", "maximum tokens in a batch", tokens)
+@dataclass
+class Models(Typed):
+    """The options of both subcommands."""
+
+    arch: Sequence[str] = option(
+        (), "an architecture and its options; repeatable", metavar="WORDS", repeatable=True
+    )
+    options: str = option("", "options that all models get", metavar="WORDS")
+    max_tokens: int = option(2048, "maximum tokens in a batch", least=1)
 
 
-def add_train_step(parser: argparse.ArgumentParser) -> None:
-    _add_models(parser, 2048)
-    parser.add_argument("--part", choices=PARTS, default="model", help="default: %(default)s")
-    order = "group sentences by length, as in training, or randomly (default: %(default)s)"
-    parser.add_argument("--order", choices=ORDERS, default="length", help=order)
-    add_number(parser, "--batches", "number of different batches", 8)
-    failing = "a contender whose first step fails becomes a row with the reason, if not the first"
-    add_flag(parser, "--leave-out-failing", failing)
-    harness.add_arguments(parser, rounds=5)
+@dataclass
+class TrainStep(Timed, Models):
+    """The options of `train-step`."""
+
+    data: Path = argument("the prepared folder", "DATA")
+    part: str = option("model", "what is timed", choices=PARTS)
+    order: str = option("length", "batch by length, as in training, or randomly", choices=ORDERS)
+    batches: int = option(8, "number of different batches", least=1)
+    leave_out_failing: bool = option(
+        False, "a contender whose first step fails becomes a row with the reason, if not the first"
+    )
 
 
-def add_gpu_part(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("measured", choices=GPU_PARTS, metavar="PART", help=", ".join(GPU_PARTS))
-    _add_models(parser, 4096)
-    add_number(parser, "--updates", "default: 8, or for updates one epoch", 0, 0)
-    harness.add_arguments(parser)
-
-
-def run_train_step(args: argparse.Namespace) -> Report:
+def run_train_step(args: TrainStep) -> Report:
     """Time training steps; the module's docstring describes the measurement.
 
     Raises:
@@ -127,9 +125,7 @@ def run_train_step(args: argparse.Namespace) -> Report:
     )
 
 
-def build(
-    words: str, args: argparse.Namespace, device: torch.device
-) -> tuple[contenders.Contender, Any]:
+def build(words: str, args: Any, device: torch.device) -> tuple[contenders.Contender, Any]:
     """A contender and fairseq's trainer of it."""
     on_cpu = device.type == "cpu"
     model = contenders.build_on_data(words, args.options, args.data, args.dtype, on_cpu)
@@ -261,7 +257,7 @@ def loss_of(trainer: Any) -> Callable[[dict[str, Any]], None]:
 Measures = Iterator[tuple[str, Callable[[], Row]]]
 
 
-def run_gpu_part(args: argparse.Namespace) -> Report:
+def run_gpu_part(args: "GpuPart") -> Report:
     """Run one part. A failure becomes a row with its reason; other rows are kept.
 
     Raises:
@@ -301,7 +297,7 @@ def run_gpu_part(args: argparse.Namespace) -> Report:
     return report
 
 
-def launch(args: argparse.Namespace, device: torch.device) -> Measures:
+def launch(args: "GpuPart", device: torch.device) -> Measures:
     on_gpu = device.type == "cuda"
     small = torch.zeros(256, device=device)
     large = torch.randn(2**28 if on_gpu else 2**20, device=device)
@@ -345,7 +341,7 @@ def launch(args: argparse.Namespace, device: torch.device) -> Measures:
     yield f"product of {side} x {side} in bf16", product
 
 
-def equality(args: argparse.Namespace, device: torch.device) -> Measures:
+def equality(args: "GpuPart", device: torch.device) -> Measures:
     kept: dict[str, Any] = {}
 
     def measure(words: str) -> Row:
@@ -379,7 +375,7 @@ def equality(args: argparse.Namespace, device: torch.device) -> Measures:
         torch.use_deterministic_algorithms(False)
 
 
-def updates(args: argparse.Namespace, device: torch.device) -> Measures:
+def updates(args: "GpuPart", device: torch.device) -> Measures:
     def measure(words: str) -> Row:
         on_gpu = device.type == "cuda"
         if on_gpu:
@@ -415,7 +411,7 @@ def updates(args: argparse.Namespace, device: torch.device) -> Measures:
         yield words, partial(measure, words)
 
 
-def profile(args: argparse.Namespace, device: torch.device) -> Measures:
+def profile(args: "GpuPart", device: torch.device) -> Measures:
     from torch.profiler import ProfilerActivity
 
     kind = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
@@ -462,7 +458,7 @@ def _kernels(traced: Any, device: torch.device) -> list[tuple[str, int, float]]:
 
 
 def _trainer(
-    words: str, args: argparse.Namespace, device: torch.device, count: int
+    words: str, args: "GpuPart", device: torch.device, count: int
 ) -> tuple[Any, list[Any]]:
     """fairseq's trainer of a contender, and its own `count` batches; with 0 those of an epoch."""
     model, trainer = build(words, args, device)
@@ -479,13 +475,22 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-GPU_PARTS: dict[str, Callable[[argparse.Namespace, torch.device], Measures]] = {
+GPU_PARTS: dict[str, Callable[["GpuPart", torch.device], Measures]] = {
     "launch": launch,
     "equality": equality,
     "updates": updates,
     "profile": profile,
 }
-COMMANDS = {
-    "train-step": (add_train_step, run_train_step),
-    "gpu-part": (add_gpu_part, run_gpu_part),
-}
+
+
+@dataclass
+class GpuPart(Models):
+    """The options of `gpu-part`."""
+
+    measured: str = argument(", ".join(GPU_PARTS), "PART", choices=tuple(GPU_PARTS))
+    data: Path = argument("the prepared folder", "DATA")
+    max_tokens: int = with_default(Models, "max_tokens", 4096)
+    updates: int = option(0, "default: 8, or for updates one epoch", least=0)
+
+
+COMMANDS = {"train-step": (TrainStep, run_train_step), "gpu-part": (GpuPart, run_gpu_part)}

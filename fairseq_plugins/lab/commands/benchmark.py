@@ -7,7 +7,6 @@ alternately in one process, and the ratio of operations. Peak memory is measured
 `benchmark COMMAND -h` shows the options. Tables go to standard output, progress to standard error.
 """
 
-import argparse
 import importlib
 import logging
 import warnings
@@ -18,28 +17,22 @@ from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import output_file
 from fairseq_plugins.lab.benchmarks import FILES
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import read, subcommand
 from fairseq_plugins.system.quiet import at_least
 
 
-def find(command: str) -> tuple[str | None, Callable[[Any], None], Callable[[Any], Any]]:
-    """The description of a subcommand, what adds its arguments, and what runs it."""
+def find(command: str) -> tuple[str | None, type[Any], Callable[[Any], Any]]:
+    """The description of a subcommand, the dataclass of its options, and what runs it."""
     module = importlib.import_module(f"fairseq_plugins.lab.benchmarks.{FILES[command][0]}")
     return (module.__doc__, *module.COMMANDS[command])
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = parser_of("benchmark", __doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, (_, about) in FILES.items():
-        sub = commands.add_parser(
-            name, help=about, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        if name in argv[:1]:
-            needs_fairseq("benchmark")
-            sub.description, add_arguments, run = find(name)
-            add_arguments(sub)
-    args = parser.parse_args(argv)
+    name = subcommand(argv, "benchmark", __doc__, {name: text for name, (_, text) in FILES.items()})
+    needs_fairseq("benchmark")
+    description, options, run = find(name)
+    args = read(options, argv[1:], f"benchmark {name}", description)
+    args.command = name
     from fairseq_plugins.lab.benchmarks import harness, machine, plots
 
     # hide log messages and warnings of libraries from the progress

@@ -7,18 +7,25 @@ result has a dash, and no mean.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.reproduction.joined import joined
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("join-tables", __doc__)
-    parser.add_argument("out", type=Path, nargs="+", metavar="OUT", help="folders of reproduce")
-    args = parser.parse_args(argv)
+@dataclass
+class JoinTables(Command):
+    """The options of the command."""
+
+    out: Sequence[Path] = argument("folders of reproduce", "OUT")
+
+
+@command
+def main(args: JoinTables) -> int:
     tables = []
     for folder in args.out:
         results = read_json(folder / "results.json")

@@ -8,54 +8,59 @@ summary per line, with <q> between sentences. Published figures use stemming, an
 our Lsum (CNN, three sentences: 29.1 / 11.1 / 25.9; whole CNN/DailyMail: 40.34 / 17.70 / 36.57).
 """
 
-import argparse
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_pairs
 from fairseq_plugins.lab.lead import TextRank, draw, lead, oracle, read_archives
-from fairseq_plugins.options.arguments import add_count, add_flag, add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import MOST, option
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = parser_of("lead-baseline", __doc__)
-    parser.add_argument("source", type=Path, nargs="?", help="a file with one document per line")
-    parser.add_argument("target", type=Path, nargs="?", help="a file with one summary per line")
-    add_path(parser, "--stories", "ARCHIVE", "tar archives of .story files", nargs="+")
-    add_path(
-        parser, "--ids", "FILE", "a file with the ids of the stories to score, one per line "
-        "(default: all)",
+@dataclass
+class LeadBaseline(Command):
+    """The options of the command."""
+
+    source: Path | None = option(
+        None, "a file with one document per line", metavar="SOURCE", positional=True, nargs="?"
+    )
+    target: Path | None = option(
+        None, "a file with one summary per line", metavar="TARGET", positional=True, nargs="?"
+    )
+    stories: Sequence[Path] = option((), "tar archives of .story files", metavar="ARCHIVE")
+    ids: Path | None = option(
+        None, "a file with the ids of the stories to score, one per line (default: all)",
+        metavar="FILE",
     )  # fmt: skip
-    add_number(parser, "--sentences", "number of first sentences to take", 3)
-    add_flag(
-        parser, "--all", "also score fewer first sentences, random ones, TextRank's (needs sumy), "
-        "and the oracle's, which match the summary best",
+    sentences: int = option(3, "number of first sentences to take", least=1)
+    all: bool = option(
+        False, "also score fewer first sentences, random ones, TextRank's (needs sumy), and the "
+        "oracle's, which match the summary best",
     )  # fmt: skip
-    add_flag(parser, "--stemmer", "strip suffixes with Porter's stemmer, as in published figures")
-    add_flag(
-        parser, "--unicode", "count words of any script (default: letters a to z and digits make "
-        "words)",
-    )  # fmt: skip
-    add_count(parser, "--workers", "number of processes; 0 for one per core", 0, least=0)
-    args = parser.parse_args(argv)
-    if bool(args.stories) == bool(args.source) or bool(args.source) != bool(args.target):
-        raise ConfigurationError("give SOURCE and TARGET, or --stories")
-    if args.ids and not args.stories:
-        raise ConfigurationError(f"--ids {args.ids} selects among --stories: add them")
-    return args
+    stemmer: bool = option(False, "strip suffixes with Porter's stemmer, as in published figures")
+    unicode: bool = option(False, "count words of any script (default: letters a to z and digits)")
+    workers: int = option(0, "number of processes; 0 for one per core", least=0, most=MOST)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.stories) == bool(self.source) or bool(self.source) != bool(self.target):
+            raise ConfigurationError("give SOURCE and TARGET, or --stories")
+        if self.ids and not self.stories:
+            raise ConfigurationError(f"--ids {self.ids} selects among --stories: add them")
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: LeadBaseline) -> int:
     needs_fairseq("lead-baseline")
     from fairseq_plugins.scoring.rouge import rouge, tokenizer_of
 
     tokenizer_of(args.stemmer, args.unicode)  # refuses both
     text_rank = TextRank() if args.all else None
-    if args.stories:
+    if args.source is None or args.target is None:
         sources, targets = read_archives(args.stories, args.ids)
     else:
         pairs = list(read_pairs(args.source, args.target))

@@ -9,22 +9,27 @@ benchmark's images: results do not compare with published ones. The same argumen
 images. A file that exists is not replaced.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_plugins.lab.corpora import add_seed, check_new, shapes
-from fairseq_plugins.options.arguments import add_flag, add_number, parser_of
+from fairseq_plugins.lab.corpora import Seeded, check_new, shapes
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, option
 
 NAME = "made-up-binary.tar.gz"
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("make-images", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
-    add_number(parser, "--images", "images, a sixth of them for the test set", 60000, least=60)
-    add_seed(parser, "set of images")
-    add_flag(parser, "--plain", "draw upright shapes, black on white, without noise")
-    args = parser.parse_args(argv)
+@dataclass
+class MakeImages(Seeded):
+    """The options of the command."""
+
+    folder: Path = argument("the folder to write", "DIR")
+    images: int = option(60000, "images, a sixth of them for the test set", least=60)
+    plain: bool = option(False, "draw upright shapes, black on white, without noise")
+
+
+@command
+def main(args: MakeImages) -> int:
     check_new(args.folder, [NAME])
     args.folder.mkdir(parents=True, exist_ok=True)
     shapes.write(args.folder / NAME, args.images, args.seed, args.plain)

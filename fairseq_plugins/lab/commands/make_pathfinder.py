@@ -8,21 +8,25 @@ They are not the benchmark's pictures: results do not compare with published one
 arguments give the same pictures. A folder that has some is not changed.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_plugins.lab.corpora import add_seed, check_new, pathfinder
-from fairseq_plugins.options.arguments import add_number, parser_of
+from fairseq_plugins.lab.corpora import Seeded, check_new, pathfinder
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, option
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("make-pathfinder", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
-    add_number(parser, "--pictures", "number of pictures", 200000)
-    dashes = "dashes of each of the two long paths; the others have a third"
-    add_number(parser, "--dashes", dashes, 14, least=2)
-    add_seed(parser, "set of pictures")
-    args = parser.parse_args(argv)
+@dataclass
+class MakePathfinder(Seeded):
+    """The options of the command."""
+
+    folder: Path = argument("the folder to write", "DIR")
+    pictures: int = option(200000, "number of pictures", least=1)
+    dashes: int = option(14, "dashes of each long path; the others have a third", least=2)
+
+
+@command
+def main(args: MakePathfinder) -> int:
     check_new(args.folder, ["metadata", "imgs"])
     pathfinder.write(args.folder, args.pictures, args.dashes, args.seed)
     print(f"drew {args.pictures:,} pictures in {args.folder}")

@@ -8,23 +8,26 @@ not the benchmark's corpus: results do not compare with published ones. The same
 same bytes. Files that exist are not replaced.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_plugins.lab.corpora import add_seed, check_new, retrieval, sizes_of
-from fairseq_plugins.options.arguments import add_number, parser_of
+from fairseq_plugins.lab.corpora import Seeded, check_new, retrieval, sizes_of
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, option
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("make-retrieval", __doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder")
-    add_number(parser, "--train", "training pairs", 147086, least=2)
-    add_number(
-        parser, "--held-out", "pairs in the validation set, and in the test set", 17437, least=2
-    )
-    add_number(parser, "--words", "words of each text", 1000)
-    add_seed(parser, "set of texts")
-    args = parser.parse_args(argv)
+@dataclass
+class MakeRetrieval(Seeded):
+    """The options of the command."""
+
+    folder: Path = argument("the folder to write", "DIR")
+    train: int = option(147086, "training pairs", least=2)
+    held_out: int = option(17437, "pairs in the validation set, and in the test set", least=2)
+    words: int = option(1000, "words of each text", least=1)
+
+
+@command
+def main(args: MakeRetrieval) -> int:
     check_new(args.folder, retrieval.NAMES.values())
     retrieval.write_made_up(args.folder, sizes_of(args), args.words, args.seed)
     print(f"wrote {args.train:,} / {args.held_out:,} / {args.held_out:,} pairs to {args.folder}")

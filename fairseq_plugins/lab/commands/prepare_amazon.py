@@ -9,7 +9,7 @@ an assumption. A line that cannot be used is skipped, and removed.txt in DIR giv
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
@@ -21,16 +21,22 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import amazon
-from fairseq_plugins.options.arguments import add_fields, parser_of
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, with_default
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-amazon", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument("reviews", type=Path, metavar="FILE", help="JSON lines, compressed or not")
-    corpora.add_sizes(parser, 40000, 5000)
-    add_fields(parser, Units)
-    args = parser.parse_args(argv)
+@dataclass
+class PrepareAmazon(Units, corpora.Sample):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    reviews: Path = argument("JSON lines, compressed or not", "FILE")
+    train: int = with_default(corpora.Sample, "train", 40000)
+    held_out: int = with_default(corpora.Sample, "held_out", 5000)
+
+
+@command
+def main(args: PrepareAmazon) -> int:
     needs_fairseq("prepare-amazon")
     settings = classification_settings(args, units_of(args))
     settings["inputs"] = digest(args.reviews)

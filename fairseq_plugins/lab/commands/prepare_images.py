@@ -9,7 +9,7 @@ image for training goes to valid.
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,15 +17,20 @@ from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import cifar10, grey_levels
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-images", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz")
-    grey_levels.add_options(parser)
-    args = parser.parse_args(argv)
+@dataclass
+class PrepareImages(grey_levels.Pictures):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    archive: Path = argument("cifar-10-binary.tar.gz", "ARCHIVE")
+
+
+@command
+def main(args: PrepareImages) -> int:
     needs_fairseq("prepare-images")
     settings = grey_levels.settings(args)
     settings.update(valid_every=cifar10.VALID_EVERY, inputs={"archive": digest(args.archive)})

@@ -17,8 +17,8 @@ A line that cannot be used is skipped, and removed.txt in DIR gives the reason.
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
@@ -30,7 +30,8 @@ from fairseq_plugins.data.classification import (
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import mind
-from fairseq_plugins.options.arguments import add_fields, add_number, add_path, parser_of
+from fairseq_plugins.options.arguments import Command, read, subcommand
+from fairseq_plugins.options.fields import REQUIRED, argument, option, with_default
 from fairseq_plugins.system.workers import Workers
 
 NO_BODIES = (
@@ -39,39 +40,52 @@ NO_BODIES = (
 )
 
 
-def prepare_topics(args: argparse.Namespace) -> None:
-    settings = classification_settings(args, units_of(args))
-    settings["inputs"] = [digest(path) for path in args.news]
-    if args.bodies is not None:
-        settings["bodies"] = digest(args.bodies)
-    notes = [] if args.bodies else [NO_BODIES]
-    corpora.prepare_sample(args, settings, lambda: mind.topics(args.news, args.bodies), notes=notes)
+NEWS = "news.tsv and behaviors.tsv"
 
 
-def prepare_recommendation(args: argparse.Namespace) -> None:
-    from fairseq_plugins.lab.recommendation.preparation import prepare
+@dataclass
+class Topics(Units, corpora.Sample):
+    """The options of the first task."""
 
-    prepare(args.destination, args.train, args.test, args.valid_every, args.workers)
+    destination: Path = argument("the folder to write", "DIR")
+    news: Sequence[Path] = argument("files news.tsv", "NEWS")
+    bodies: Path | None = option(None, "lines of ID, tab and body", metavar="FILE")
+    train: int = with_default(corpora.Sample, "train", 128800)
+    held_out: int = with_default(corpora.Sample, "held_out", 16100)
+
+
+@dataclass
+class Recommendation(Workers, Command):
+    """The options of the second task."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    train: Path = option(REQUIRED, NEWS, metavar="FOLDER")
+    test: Path = option(REQUIRED, NEWS, metavar="FOLDER")
+    valid_every: int = option(50, "every Nth impression of --train goes to valid", least=2)
+
+
+TASKS: dict[str, tuple[type[Command], str]] = {
+    "topics": (Topics, "news and their categories"),
+    "recommendation": (Recommendation, "users and the news that they clicked"),
+}
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-mind", __doc__)
-    tasks = parser.add_subparsers(dest="task", required=True)
-    topics = tasks.add_parser("topics", help="news and their categories")
-    topics.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    topics.add_argument("news", type=Path, nargs="+", metavar="NEWS", help="files news.tsv")
-    add_path(topics, "--bodies", "FILE", "lines of ID, tab and body")
-    corpora.add_sizes(topics, 128800, 16100)
-    add_fields(topics, Units)
-    topics.set_defaults(prepare=prepare_topics)
-    clicks = tasks.add_parser("recommendation", help="users and the news that they clicked")
-    clicks.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    for option in ("--train", "--test"):
-        add_path(clicks, option, "FOLDER", "news.tsv and behaviors.tsv", required=True)
-    add_number(clicks, "--valid-every", "every Nth impression of --train goes to valid", 50, 2)
-    add_fields(clicks, Workers)
-    clicks.set_defaults(prepare=prepare_recommendation)
-    args = parser.parse_args(argv)
+    about = {name: text for name, (_, text) in TASKS.items()}
+    task = subcommand(argv, "prepare-mind", __doc__, about)
+    args = read(TASKS[task][0], argv[1:], f"prepare-mind {task}", None)
     needs_fairseq("prepare-mind")
-    args.prepare(args)
+    if isinstance(args, Topics):
+        settings = classification_settings(args, units_of(args))
+        settings["inputs"] = [digest(path) for path in args.news]
+        if args.bodies is not None:
+            settings["bodies"] = digest(args.bodies)
+        notes = [] if args.bodies else [NO_BODIES]
+        corpora.prepare_sample(
+            args, settings, lambda: mind.topics(args.news, args.bodies), notes=notes
+        )
+    elif isinstance(args, Recommendation):
+        from fairseq_plugins.lab.recommendation.preparation import prepare
+
+        prepare(args.destination, args.train, args.test, args.valid_every, args.workers)
     return 0

@@ -10,7 +10,7 @@ seed. A picture that cannot be used is skipped, and removed.txt in DIR gives the
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,16 +18,22 @@ from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import grey_levels, pathfinder
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import command
+from fairseq_plugins.options.fields import argument, with_default
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-pathfinder", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument("pictures", type=Path, metavar="FOLDER", help="metadata/ and pictures")
-    corpora.add_sizes(parser, 160000, 20000)
-    grey_levels.add_options(parser)
-    args = parser.parse_args(argv)
+@dataclass
+class PreparePathfinder(grey_levels.Pictures, corpora.Sample):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    pictures: Path = argument("metadata/ and pictures", "FOLDER")
+    train: int = with_default(corpora.Sample, "train", 160000)
+    held_out: int = with_default(corpora.Sample, "held_out", 20000)
+
+
+@command
+def main(args: PreparePathfinder) -> int:
     needs_fairseq("prepare-pathfinder")
     settings = grey_levels.settings(args)
     files = sorted(args.pictures.glob("metadata/*.npy"))

@@ -9,7 +9,7 @@ skipped, and removed.txt in DIR gives the reason.
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
@@ -17,21 +17,22 @@ from fairseq_plugins.data.classification import classification_settings
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import retrieval
-from fairseq_plugins.options.arguments import add_fields, add_number, parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.system.workers import Workers
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("prepare-retrieval", __doc__)
-    parser.add_argument("destination", type=Path, metavar="DIR", help="output folder")
-    parser.add_argument("pairs", type=Path, metavar="FOLDER", help="the folder of the three files")
-    add_number(
-        parser, "--max-positions", "positions of each of both texts, the end symbol among them",
-        4000, 2,
-    )  # fmt: skip
-    add_fields(parser, Workers)
-    parser.set_defaults(vocab_size=None, sentencepiece_documents=None)
-    args = parser.parse_args(argv)
+@dataclass
+class PrepareRetrieval(Workers, Command):
+    """The options of the command."""
+
+    destination: Path = argument("the folder to write", "DIR")
+    pairs: Path = argument("the folder of the three files", "FOLDER")
+    max_positions: int = option(4000, "positions of each text, the end symbol included", least=2)
+
+
+@command
+def main(args: PrepareRetrieval) -> int:
     needs_fairseq("prepare-retrieval")
     settings = classification_settings(args, "bytes")
     inputs = {name: digest(args.pairs / name) for name in retrieval.NAMES.values()}

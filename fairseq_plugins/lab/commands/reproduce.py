@@ -55,12 +55,8 @@ class Reproduce(sweep.SweepOptions):
     """The options of the command."""
 
     table: str = argument("one of those above, with their rows", "TABLE", choices=list(FILES))
-    data: Path | None = option(
-        None, "the prepared folder", metavar="DATA", positional=True, nargs="?"
-    )
-    out: Path | None = option(
-        None, "the folder to work in (default: runs/reproduce_TABLE)", metavar="DIR"
-    )
+    data: Path | None = option(None, "prepared folder", metavar="DATA", positional=True, nargs="?")
+    out: Path | None = option(None, "its folder (default: runs/reproduce_TABLE)", metavar="DIR")
     reduced: bool = option(False, "take the table's size for two CPU cores")
     beside: Sequence[Path] = option(
         (), "with --report-only: folders of the same table on more or less data, to plot scores "

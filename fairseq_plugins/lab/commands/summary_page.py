@@ -9,21 +9,28 @@ first sentence, and the summary. Subwords that the model copied are in bold.
 """
 
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.lab.summary_page import section
-from fairseq_plugins.options.arguments import parser_of
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import argument
 from fairseq_plugins.search.text import Summary
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = parser_of("summary-page", __doc__)
-    for name in ("documents", "references", "summaries"):
-        parser.add_argument(name, type=Path, metavar=name.upper())
-    args = parser.parse_args(argv)
+@dataclass
+class SummaryPage(Command):
+    """The options of the command."""
+
+    documents: Path = argument("a file with one document per line", "DOCUMENTS")
+    references: Path = argument("a file with one summary per line", "REFERENCES")
+    summaries: Path = argument("what summarize --json wrote", "SUMMARIES")
+
+
+@command
+def main(args: SummaryPage) -> int:
     documents, summaries = list(read_lines(args.documents)), list(read_lines(args.summaries))
     references = list(read_lines(args.references))
     if len(documents) != len(summaries) or len(references) < len(documents):

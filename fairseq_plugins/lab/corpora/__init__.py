@@ -4,11 +4,10 @@ Each becomes the folder that prepare-classification makes. What cannot be used i
 in the report, and named in removed.txt with its file and line.
 """
 
-import argparse
-import math
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,8 @@ from fairseq_plugins.data.readers import (
 )
 from fairseq_plugins.data.report import show
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.options.arguments import add_number
+from fairseq_plugins.options.arguments import Command
+from fairseq_plugins.options.fields import REQUIRED, option
 
 
 class Row(NamedTuple):
@@ -91,19 +91,22 @@ def sampled(documents: Iterable[Example], sizes: dict[str, int], seed: int) -> I
         start = last
 
 
-def add_sizes(parser: argparse.ArgumentParser, train: int, held_out: int) -> None:
-    """Add the options of a random sample, with the sizes of a paper."""
-    add_number(parser, "--train", "texts for training", train)
-    add_number(parser, "--held-out", "texts in the validation set, and in the test set", held_out)
-    add_seed(parser, "sample")
+@dataclass
+class Seeded(Command):
+    """The option of commands that draw at random."""
+
+    seed: int = option(1, "the random seed; another one gives other data")
 
 
-def add_seed(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the seed of something random."""
-    add_number(parser, "--seed", f"random seed; another seed gives another {what}", 1, -math.inf)
+@dataclass
+class Sample(Seeded):
+    """The options of a random sample; commands have the sizes of a paper as defaults."""
+
+    train: int = option(REQUIRED, "texts for training", least=1)
+    held_out: int = option(REQUIRED, "texts in the validation set, and in the test set", least=1)
 
 
-def sizes_of(args: argparse.Namespace) -> dict[str, int]:
+def sizes_of(args: Any) -> dict[str, int]:
     """The size of each split by the options --train and --held-out."""
     return dict(zip(SPLITS, (args.train, args.held_out, args.held_out)))
 
@@ -122,19 +125,19 @@ class Corpora(Labelled):
 
 
 def prepare_sample(
-    args: argparse.Namespace,
+    args: Any,
     settings: dict[str, Any],
     documents: Callable[[], Iterable[Example]],
     **how: Any,
 ) -> None:
-    """As `prepare_corpus`, of a random sample by the options of `add_sizes`."""
+    """As `prepare_corpus`, of a random sample by the options of `Sample`."""
     sizes = sizes_of(args)
     settings.update(sizes=sizes, seed=args.seed)
     prepare_corpus(args, settings, lambda: sampled(documents(), sizes, args.seed), **how)
 
 
 def prepare_corpus(
-    args: argparse.Namespace,
+    args: Any,
     settings: dict[str, Any],
     documents: Callable[[], Iterable[Example]],
     read: Callable[[Example], Example] = lambda document: document,

@@ -1,32 +1,29 @@
 """Grey pictures of 32 x 32 as sequences of words, for the Long-Range Arena."""
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fairseq_plugins.data.classification import classification_settings
-from fairseq_plugins.options.arguments import add_fields
+from fairseq_plugins.options.arguments import Command
+from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.workers import Workers
 
 SIZE = 32
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a preparation of pictures."""
-    parser.add_argument(
-        "--shrink",
-        type=int,
-        choices=(1, 2, 4),
-        default=1,
-        help="make one position of N x N pixels, their mean; results do not compare with the "
-        "benchmark's, which has 1 (default: %(default)s)",
-    )
-    add_fields(parser, Workers)
-    parser.set_defaults(vocab_size=None, sentencepiece_documents=None, max_positions=None)
+@dataclass
+class Pictures(Workers, Command):
+    """The options of a preparation of pictures."""
+
+    shrink: int = option(
+        1, "make one position of N x N pixels, their mean; results do not compare with the "
+        "benchmark's, which has 1", choices=(1, 2, 4),
+    )  # fmt: skip
 
 
-def settings(args: argparse.Namespace) -> dict[str, Any]:
+def settings(args: Any) -> dict[str, Any]:
     """The settings of a preparation with these options."""
     shrunk = {} if args.shrink == 1 else {"shrink": args.shrink}
     return {**classification_settings(args, "pixels"), **shrunk}

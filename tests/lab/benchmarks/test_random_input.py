@@ -1,14 +1,11 @@
 """Time and memory on random input: what is counted, what is left out, and what a rerun keeps."""
 
-import argparse
 import json
-import re
 
 import pytest
 
-from fairseq_plugins.lab.benchmarks import FILES, workloads
 from fairseq_plugins.lab.benchmarks import random_input as measured
-from fairseq_plugins.lab.commands import benchmark
+from fairseq_plugins.lab.benchmarks import workloads
 from tests.lab.benchmarks.running import SIZES, measure
 
 LAYER = ["layer", "--rounds", 1, "--warmup", 0]
@@ -131,17 +128,3 @@ def test_a_rerun_keeps_what_was_measured(tmp_path, points):
         path.read_text().replace(json.loads(path.read_text())["machine"]["commit"], "x")
     )
     assert asked(32, "8") == ([8], [8])
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_defaults_in_the_help_are_those_that_are_used(name):
-    """Figure 2 and table 3 change defaults of `growth`."""
-    parser = argparse.ArgumentParser()
-    benchmark.find(name)[1](parser)
-    shown = 0
-    for action in parser._actions:
-        said = re.search(r"default: ([\w.]+)\)?$", (action.help or "") % vars(action))
-        if said and (said[1][0].isdigit() or said[1] in map(str, action.choices or [])):
-            assert str(action.default).strip("[]") == said[1], action.option_strings
-            shown += 1
-    assert shown

@@ -9,6 +9,7 @@ import torch
 from fairseq_plugins.lab.benchmarks import machine, prepared, speed
 from fairseq_plugins.lab.benchmarks.prepared import Part
 from fairseq_plugins.lab.commands import benchmark
+from fairseq_plugins.options.arguments import read
 from fairseq_plugins.system import cpu
 from tests.lab.benchmarks.running import measure, refused
 
@@ -23,11 +24,9 @@ def test_every_ratio_has_a_measurement_that_can_be_asked_for(tmp_path, parts, ju
     assert len({each["what"] for each in judged}) == len(judged)
     for name, part in parts.items():
         _, command, *words = part.command({"DATA": tmp_path, "FOLDER": tmp_path})
-        parser = argparse.ArgumentParser()
-        benchmark.find(command)[1](parser)
-        args = parser.parse_args(words)
-        lengths = getattr(args, "lengths", None) or getattr(args, "values", None) or [0]
-        rows, count = len(lengths) * len(part.contenders), len(part.contenders)
+        args = read(benchmark.find(command)[1], words, command, None)
+        lengths = getattr(args, "lengths", None) or getattr(args, "values", None) or "0"
+        rows, count = len(lengths.split(",")) * len(part.contenders), len(part.contenders)
         for each in (each for each in judged if each["in"] == name):
             row, against = each["row"], each.get("against", 0)
             if parts is prepared.GOALS:  # the first contender of each length is the baseline

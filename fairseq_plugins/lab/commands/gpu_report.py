@@ -1,9 +1,9 @@
 """Measure on a GPU, in prepared runs of at most 8 minutes each.
 
-    python -m fairseq_plugins.lab.gpu_report --list                # the runs and their parts
-    python -m fairseq_plugins.lab.gpu_report DATA --out DIR        # the next unfinished run
-    python -m fairseq_plugins.lab.gpu_report DATA --out DIR --run 1
-    python -m fairseq_plugins.lab.gpu_report DATA --out DIR --run 1 --toy   # without a GPU
+    fairseq-plugins gpu-report --list                # the runs and their parts
+    fairseq-plugins gpu-report DATA --out DIR        # the next unfinished run
+    fairseq-plugins gpu-report DATA --out DIR --run 1
+    fairseq-plugins gpu-report DATA --out DIR --run 1 --toy   # without a GPU
 
 It needs no network. DATA is a folder of a prepare-* command for translation. A run consists of
 parts, each a process with its own time limit: if one fails or is too slow, the others still run,
@@ -16,7 +16,6 @@ written after each part,
 --work gets the logs and the figures of each part (RUN/PART.log, RUN/PART.json), and the models.
 """
 
-import argparse
 import contextlib
 import importlib.util
 import multiprocessing
@@ -26,6 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,11 @@ from fairseq_plugins.files import alone_in, read_json, write_json, written_whole
 from fairseq_plugins.lab.benchmarks import prepared
 from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.lab.markdown import table_head, table_line
-from fairseq_plugins.options.arguments import add_number
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import option
 from fairseq_plugins.train.supervise import end_with_the_parent
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
 NO_TIME = "no time was left"
 # SIGTERM counts as Ctrl-C, so that pytest tells what failed before the time was up
@@ -350,41 +351,35 @@ def run_part(
     return status, read_json(figures)
 
 
-def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugins.lab.gpu_report",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("data", type=Path, nargs="?", metavar="DATA", help="the prepared folder")
-    add("--out", type=Path, metavar="DIR", help="where the report goes")
-    add("--work", type=Path, metavar="DIR", help="where the parts work (default: --out)")
-    add("--list", action="store_true", help="show the runs and their parts")
-    add("--run", metavar="N", help="default: the next unfinished run")
-    only = "only this part of the run, also if it is finished; repeatable"
-    add("--part", action="append", default=[], metavar="NAME", help=only)
-    minutes = "stop after this many minutes, plus up to one to save (default: 8)"
-    add_number(parser, "--minutes", minutes, 8.0, 0.1, float, metavar="M")
-    documents = "prepared documents and summaries, for run 10"
-    add("--summaries", type=Path, metavar="DIR", help=documents)
-    add("--multi30k", type=Path, metavar="DIR", help="prepared, for run 11a")
-    add("--toy", action="store_true", help="try the runs at a toy size on a CPU")
-    args = parser.parse_args(argv)
-    if not args.list and (args.data is None or args.out is None):
-        parser.error("give DATA and --out, or --list")
-    return args
+@dataclass
+class GpuReport(Command):
+    """The options of the command."""
+
+    data: Path | None = option(None, "prepared folder", metavar="DATA", positional=True, nargs="?")
+    out: Path | None = option(None, "where the report goes", metavar="DIR")
+    work: Path | None = option(None, "where the parts work (default: --out)", metavar="DIR")
+    list: bool = option(False, "show the runs and their parts")
+    run: str | None = option(None, "the run (default: the next unfinished one)")
+    part: Sequence[str] = option(
+        (), "only this part of the run, also if it is finished; repeatable", metavar="NAME",
+        repeatable=True,
+    )  # fmt: skip
+    minutes: float = option(8.0, "minutes to run, plus up to one to save", least=0.1, metavar="M")
+    summaries: Path | None = option(None, "prepared documents, for run 10", metavar="DIR")
+    multi30k: Path | None = option(None, "prepared, for run 11a", metavar="DIR")
+    toy: bool = option(False, "try the runs at a toy size on a CPU")
 
 
-def main(argv: Sequence[str]) -> int:
-    args = read_arguments(argv)
+@command
+def main(args: GpuReport) -> int:
     if args.list:
         for run in prepared.RUNS:
             print(f"{run.name:3} {run.what}")
             for part in run.parts:
                 print(f"      {part.name:18} {part.seconds:4.0f} s  {part.words}")
         return 0
+    if args.data is None or args.out is None:
+        raise ConfigurationError("give DATA and --out, or --list")
     needs_fairseq("gpu-report")
     from fairseq_plugins.evaluate.translation import Translations
     from fairseq_plugins.train import planning
@@ -457,7 +452,3 @@ def main(argv: Sequence[str]) -> int:
     print("\n" + section(run.name, done))
     print(f"written: {args.out / 'report.md'} {args.out / 'report.json'}")
     return int(any(part["status"].startswith("failed") for part in done.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(cli.run("gpu-report", main, sys.argv[1:]))

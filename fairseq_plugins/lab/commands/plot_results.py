@@ -1,6 +1,6 @@
-"""Draw the plots of examples/translation from the results of all runs, results/*.json.
+"""Draw the plots of examples/translation from the results of all its runs.
 
-    python -m fairseq_plugins.lab.plot_results     # needs matplotlib: install.sh --extras plot
+    fairseq-plugins plot-results     # needs matplotlib: install.sh --extras plot
 
 BLEU on valid of one checkpoint against hours of training, which are updates times the median time
 of one: validation and saving are left out. A curve that begins with both directions shows the
@@ -9,8 +9,8 @@ Sennrich & Zhang 2019. Test scores of all models against their hours of training
 against the time to translate a sentence.
 """
 
-import argparse
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from fairseq_plugins.files import read_json
 from fairseq_plugins.lab.benchmarks import plots
 from fairseq_plugins.lab.reproduction.plots import draw_sizes
 from fairseq_plugins.lab.reproduction.tables import table_of
-from fairseq_plugins.options.arguments import add_path
+from fairseq_plugins.options.arguments import Command, command
+from fairseq_plugins.options.fields import option
 
-RESULTS = Path(__file__).resolve().parents[2] / "examples" / "translation" / "results"
+RESULTS = Path(__file__).resolve().parents[3] / "examples" / "translation" / "results"
 FEW_PAIRS = "iwslt14_few_pairs_*_seed1*.json"
 CURVES = {  # plot: pattern of its runs, range of BLEU
     "multi30k_learning_curves": ("multi30k_*_seed?.json", (34.0, 43.5)),
@@ -201,12 +202,16 @@ def draw(folder: Path) -> None:
     draw_distilled(folder)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_path(parser, "--out", "DIR", "folder for the plots (.svg)", default=RESULTS)
-    target = parser.parse_args().out
-    plots.check(target / f"{PAIRS}.svg")
-    draw(target)
-    print(f"{len(CURVES) + 3} plots are in {target}")
+@dataclass
+class PlotResults(Command):
+    """The options of the command."""
+
+    out: Path = option(RESULTS, "folder for the plots (.svg)", metavar="DIR")
+
+
+@command
+def main(args: PlotResults) -> int:
+    plots.check(args.out / f"{PAIRS}.svg")
+    draw(args.out)
+    print(f"{len(CURVES) + 3} plots are in {args.out}")
+    return 0
