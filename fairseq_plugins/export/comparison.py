@@ -12,8 +12,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
-from fairseq_plugins.search.engine import ClassEngine
-from fairseq_plugins.search.onnx_backend.beam_search import Source, search
+from fairseq_plugins.search.engine import ClassEngine, Input
+from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.folder import Export
 
 from .architecture import limits
@@ -154,14 +154,14 @@ def compare(
     equal, largest = 0, 0.0
     for start in range(0, len(sources), BATCH):
         batch = [
-            Source(tokens, min(most(len(tokens)), exported.max_output))
+            Input(tokens, min(most(len(tokens)), exported.max_output))
             for tokens in sources[start : start + BATCH]
         ]
         with exported.running():  # it fails if tracing fixed a length
             ours = [hypotheses[0] for hypotheses in search(exported, batch, options)]
         for hypothesis, (tokens, score) in zip(ours, expected[start:]):
             difference = abs(score - hypothesis.score)
-            equal += tokens == hypothesis.tokens or difference <= TIE
+            equal += tokens == hypothesis.pieces or difference <= TIE
             largest = max(largest, math.inf if math.isnan(difference) else difference)
     return Agreement(kind, len(sources), equal, largest)
 

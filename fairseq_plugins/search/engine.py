@@ -22,9 +22,9 @@ Done = Callable[[int], Any]  # called with the number of sources of each finishe
 class Input(NamedTuple):
     """A source for which the engine writes an `Output`."""
 
-    pieces: Sequence[str]  # its subwords, at most `Engine.max_source`
+    pieces: Sequence[Any]  # its subwords, at most `Engine.max_source`
     limit: int  # the most subwords of a hypothesis, without the end symbol
-    prefix: Sequence[str] = ()  # the subwords with which every hypothesis must begin
+    prefix: Sequence[Any] = ()  # the subwords with which every hypothesis must begin
     number: int = 0  # from 0, for the draws of sampling and for messages
     part: int = 0  # from 0, of a text that was split, for the draws
     terms: Sequence[Sequence[str]] = ()  # lists of subwords that every hypothesis must have

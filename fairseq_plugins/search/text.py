@@ -42,7 +42,7 @@ os.register_at_fork(after_in_child=Lock.renew_all)
 class Output(NamedTuple):
     """The model's output for one input."""
 
-    pieces: str  # subwords, separated by spaces
+    pieces: Any  # subwords, separated by spaces
     complete: bool  # False if it was stopped at the length limit
     copied: Sequence[int | None] = ()  # for each subword, the source position that it copies
     score: float = 0.0  # as in fairseq: sum of log-probabilities over length to the power of lenpen

@@ -21,8 +21,8 @@ from fairseq_plugins.evaluate.model import options_of_export, parse_generation
 from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
-from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis
 from fairseq_plugins.search.onnx_backend.folder import Export
+from fairseq_plugins.search.text import Output
 from tests.conftest import SIZES, write_toy_text
 
 LIMIT = 8  # positions of the model's sources
@@ -87,7 +87,7 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
     limits, search = [], comparison.search
 
     def recorded(exported, sources, options):
-        limits.extend((len(source.tokens), source.max_len) for source in sources)
+        limits.extend((len(source.pieces), source.limit) for source in sources)
         return search(exported, sources, options)
 
     monkeypatch.setattr(comparison, "search", recorded)
@@ -218,7 +218,7 @@ def test_scores_that_are_no_numbers_differ(run, monkeypatch):
     exported = SimpleNamespace(max_output=9, target=target, running=contextlib.nullcontext)
     sources = [[7, 2]]
     expected = comparison.search_with_torch(model, task, sources)
-    ours = [[Hypothesis(expected[0][0], float("nan"), [])]]
+    ours = [[Output(expected[0][0], True, score=float("nan"))]]
     monkeypatch.setattr(comparison, "search", lambda *given: ours)
     assert comparison.compare(exported, expected, sources).largest_difference == float("inf")
 

@@ -18,7 +18,8 @@ from fairseq_plugins.export.ctranslate2 import write_ctranslate2
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
 from fairseq_plugins.layers.token_mixers import TOKEN_MIXERS
 from fairseq_plugins.options.search import Options
-from fairseq_plugins.search.onnx_backend.beam_search import Source, search
+from fairseq_plugins.search.engine import Input
+from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
 from fairseq_plugins.search.onnx_backend.folder import DECODER, ENCODER, Export
 from fairseq_plugins.search.torch_backend.copied import find_copied
@@ -206,7 +207,7 @@ def assert_unknown_subwords_are_written(model, task, exported, sources):
         prefixes = prefixes and [p if first in s else [7] for p, s in zip(prefixes, sources)]
         more = {"prefix_tokens": torch.tensor(prefixes)} if prefixes else {}
         expected = generator.generate([model], sample, **more)
-        wanted = [Source(s, most, *prefixes[n : n + 1]) for n, s in enumerate(sources)]
+        wanted = [Input(s, most, *prefixes[n : n + 1]) for n, s in enumerate(sources)]
         options = Options(nbest=5, no_repeat_ngram=size)
         best = [theirs[0]["tokens"] for theirs in expected]
         copied = find_copied(model, net_input, best, tokens)
@@ -216,23 +217,23 @@ def assert_unknown_subwords_are_written(model, task, exported, sources):
         for ours, theirs, places, same in zip(found, expected, copied, without, strict=True):
             assert ours[0].copied == places[:-1]  # without the end symbol
             assert [h._replace(copied=[]) for h in ours] == same
-            assert [h.tokens for h in ours] == [h["tokens"].tolist() for h in theirs]
+            assert [h.pieces for h in ours] == [h["tokens"].tolist() for h in theirs]
             for a, b in zip(ours, theirs):
                 assert a.token_scores == pytest.approx(b["positional_scores"].tolist(), abs=1e-4)
-            written |= {t for h in ours for t in h.tokens if t >= first}
+            written |= {t for h in ours for t in h.pieces if t >= first}
     assert len(written) > 1
-    wanted = [Source(source, 1, (), number) for number, source in enumerate(sources)]
+    wanted = [Input(source, 1, (), number) for number, source in enumerate(sources)]
     options = Options(beam=8, nbest=8, sampling=True, min_len=0)
     drawn = search(exported, wanted, options)
-    assert [[h.tokens for h in search(exported, [w], options)[0]] for w in wanted] == [
-        [h.tokens for h in found] for found in drawn
+    assert [[h.pieces for h in search(exported, [w], options)[0]] for w in wanted] == [
+        [h.pieces for h in found] for found in drawn
     ]
     best = search(exported, wanted, Options(beam=20, nbest=20, min_len=0))
     compared = 0
     for some, others in zip(drawn, best):
-        known = {h.tokens[0]: h.token_scores[0] for h in others}
-        for token in {h.tokens[0] for h in some} & {t for t in known if t >= first}:
-            scores = [h.token_scores[0] for h in some if h.tokens[0] == token]
+        known = {h.pieces[0]: h.token_scores[0] for h in others}
+        for token in {h.pieces[0] for h in some} & {t for t in known if t >= first}:
+            scores = [h.token_scores[0] for h in some if h.pieces[0] == token]
             assert scores == pytest.approx([known[token]] * len(scores), abs=1e-5)
             compared += 1
     assert compared
@@ -252,10 +253,10 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     export_folder.quantize_graphs(exported.folder)
     export_folder.write_config(model, task, exported.folder, {}, "not stated")
     # of the same hypotheses, as those of random weights differ after any rounding
-    wanted = [Source(s, len(tokens) - 1, tokens[:-1]) for s, (tokens, _) in zip(sources, expected)]
+    wanted = [Input(s, len(tokens) - 1, tokens[:-1]) for s, (tokens, _) in zip(sources, expected)]
     found = search(Export(exported.folder), wanted, Options())
     scores = np.array([hypotheses[0].score for hypotheses in found])
-    assert [hypotheses[0].tokens for hypotheses in found] == [tokens for tokens, _ in expected]
+    assert [hypotheses[0].pieces for hypotheses in found] == [tokens for tokens, _ in expected]
     assert 1e-6 < np.abs(scores - [score for _, score in expected]).max() < 0.5
     for name, size in sizes.items():
         assert (exported.folder / name).stat().st_size < 0.3 * size

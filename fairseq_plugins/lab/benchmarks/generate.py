@@ -34,7 +34,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.options.fields import REQUIRED, argument, option, with_default
 from fairseq_plugins.options.search import Options
-from fairseq_plugins.search.onnx_backend.beam_search import Source, search
+from fairseq_plugins.search.engine import Input
+from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.system import cpu
 
@@ -242,7 +243,7 @@ def _subwords(result: Any, dictionary: Any) -> str:
     if hasattr(result, "hypotheses"):
         return " ".join(result.hypotheses[0])
     best = result[0]
-    return str(dictionary.string(best.tokens if hasattr(best, "tokens") else best["tokens"]))
+    return str(dictionary.string(best.pieces if hasattr(best, "pieces") else best["tokens"]))
 
 
 def _generation_configuration(args: Generate, length: int = 0) -> Any:
@@ -365,7 +366,7 @@ def _search_export(
         words = max(1, lengths[number] - 1)  # without the end symbol
         limit = min(200, export.max_output) if args.free_length else words
         options = Options(beam=args.beam, min_len=1 if args.free_length else words)
-        return search(export, [Source(tokens, limit) for tokens in sources[number]], options)
+        return search(export, [Input(tokens, limit) for tokens in sources[number]], options)
 
     return run
 

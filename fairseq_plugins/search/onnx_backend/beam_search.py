@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from fairseq_plugins.options.search import Options
+from fairseq_plugins.search.engine import Input
+from fairseq_plugins.search.text import Output
 
 from .folder import ATTENTION, COPIED, QUERY, UNKNOWN, Export
 
@@ -23,59 +26,28 @@ CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.
 Candidates = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Hypothesis(NamedTuple):
-    """A sequence that the model generated.
-
-    Attributes:
-        tokens: numbers in the dictionary, including the end symbol, or of the source's unknown
-            subwords.
-        score: sum of the log-probabilities over length to the power of `lenpen`.
-        token_scores: log-probability of each token.
-        copied: if asked for, the source position that each token copies, without the end symbol;
-            None for a generated token. See `torch_backend.copied.find_copied`.
-        attention: if asked for, how much each token attends to each token of the source. See
-            `torch_backend.copied.find_attention`.
-    """
-
-    tokens: list[int]
-    score: float
-    token_scores: list[float]
-    copied: Sequence[int | None] = ()
-    attention: np.ndarray | None = None
-
-
-class Source(NamedTuple):
-    """A source sentence.
-
-    Attributes:
-        tokens: numbers in the dictionary of V tokens, including the end symbol. If the model
-            copies, from V on those of subwords that the dictionary lacks: see
-            `search.text.number_unknown`. Hypotheses have these numbers, too.
-        max_len: the most tokens of a hypothesis, without the end symbol.
-        prefix: tokens with which every hypothesis begins.
-        number: index among all sentences; with `part` and the seed, it determines the random draws
-            of sampling.
-        part: index among the parts of a sentence that was split.
-    """
-
-    tokens: Sequence[int]
-    max_len: int
-    prefix: Sequence[int] = ()
-    number: int = 0
-    part: int = 0
-
-
 def search(
     export: Export,
-    sources: Sequence[Source],
+    sources: Sequence[Input],
     options: Options,
     copied: bool = False,
     aligned: bool = False,
-) -> list[list[Hypothesis]]:
+) -> list[list[Output]]:
     """The `nbest` best hypotheses for each source of a batch, the best first.
 
-    They equal those of fairseq's SequenceGenerator. Several threads may call this at once. `copied`
-    asks for copied positions, if the model copies; `aligned` for the attention.
+    They equal those of fairseq's SequenceGenerator. Several threads may call this at once.
+
+    Args:
+        export: the model.
+        sources: with numbers in place of subwords: those of the dictionary of V tokens, with the
+            end symbol. If the model copies, subwords that the dictionary lacks have numbers from V
+            on: see `search.text.number_unknown`. A prefix has no end symbol.
+        options: of the search.
+        copied: ask for copied positions, if the model copies.
+        aligned: ask for the attention.
+
+    Returns:
+        for each source, outputs with such numbers.
     """
     return _Batch(export, sources, options, copied, aligned).run()
 
@@ -93,14 +65,14 @@ class _Batch:
     def __init__(
         self,
         export: Export,
-        sources: Sequence[Source],
+        sources: Sequence[Input],
         options: Options,
         copied: bool = False,
         aligned: bool = False,
     ):
         self.export, self.sources, self.options = export, sources, options
         count, beam = len(sources), options.beam
-        numbers = export.padded([source.tokens for source in sources])
+        numbers = export.padded([source.pieces for source in sources])
         self.numbers, tokens, self.vocabulary = numbers, numbers, len(export.target.words)
         self.unknown: _Unknown | None = None
         if export.copies:
@@ -110,8 +82,8 @@ class _Batch:
         self.step = 0
         self.rows: Any = np.arange(count)
         self.alive = np.ones(count, bool)
-        self.finished: list[list[Hypothesis]] = [[] for _ in sources]
-        self.limits = np.array([source.max_len for source in sources])
+        self.finished: list[list[Output]] = [[] for _ in sources]
+        self.limits = np.array([source.limit for source in sources])
         self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
         self.prefixes = max(len(source.prefix) for source in sources)
         # per step: the last token, the parent and the score of each hypothesis
@@ -185,7 +157,7 @@ class _Batch:
             found["source_before"] = np.where(tokens == self.export.pad, -1, before)
         return found
 
-    def run(self) -> list[list[Hypothesis]]:
+    def run(self) -> list[list[Output]]:
         while True:
             if self.step in (0, 1, self.options.min_len) or self.options.no_repeat_ngram:
                 self._choose_count()
@@ -276,17 +248,11 @@ class _Batch:
         size = self.options.no_repeat_ngram
         if self.history is None or self.step < size:
             return []
-        found = []
-        written = self.history[:, :, 1 : self.step + 1].tolist()  # without the initial end symbol
-        for row, hypotheses in enumerate(written):
-            for number, tokens in enumerate(hypotheses):
-                end = tokens[len(tokens) - size + 1 :]
-                found += [
-                    (row, number, tokens[start + size - 1])
-                    for start in range(len(tokens) - size + 1)
-                    if tokens[start : start + size - 1] == end
-                ]
-        return found
+        written = self.history[:, :, 1 : self.step + 1]  # without the initial end symbol
+        ngrams = sliding_window_view(written, size, axis=2)
+        again = (ngrams[..., :-1] == ngrams[:, :, -1:, 1:]).all(axis=3)
+        rows, numbers, _ = again.nonzero()
+        return list(zip(rows.tolist(), numbers.tolist(), ngrams[again][:, -1].tolist()))
 
     def _force(self) -> list[tuple[int, int]]:
         """Request the scores of forced tokens: prefixes, and the end symbol at the limit."""
@@ -437,7 +403,7 @@ class _Batch:
                 found.append(self._hypothesis(row, parents[row, column], totals[row, column]))
             self.alive[row] = len(found) < beam
 
-    def _hypothesis(self, row: Any, parent: Any, total: float) -> Hypothesis:
+    def _hypothesis(self, row: Any, parent: Any, total: float) -> Output:
         tokens, path = [self.export.eos], [float(total)]
         places: list[int] = []
         parents = [parent]
@@ -455,8 +421,9 @@ class _Batch:
         attention = None
         if self.aligned:
             rows = [each[row, at] for each, at in zip(self.attention_log, parents[::-1])]
-            attention = np.stack(rows)[:, : len(self.sources[self.rows[row]].tokens)]
-        return Hypothesis(tokens[::-1], score, scores, where, attention)
+            attention = np.stack(rows)[:, : len(self.sources[self.rows[row]].pieces)]
+        complete = self.step < self.limits[row]
+        return Output(tokens[::-1], bool(complete), where, score, scores, attention)
 
     def _continue(
         self,

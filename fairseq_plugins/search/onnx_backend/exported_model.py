@@ -12,7 +12,7 @@ from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.engine import Done, Input, OneProcess, refuse_pickling
 from fairseq_plugins.search.text import Output, number_unknown, with_characters
 
-from .beam_search import Hypothesis, Source, search
+from .beam_search import search
 from .folder import (
     DICTIONARY,
     ENCODER,
@@ -78,15 +78,15 @@ class ExportedModel:
         self._process.check()
         export, options, wanted = self.export, replace(self.options, nbest=count), []
         copied = copied and export.copies
-        for pieces, longest, prefix, number, part, _ in inputs:
-            tokens, lacking = self._numbers(pieces)
-            limit = min(longest, self.max_output)
-            begin = export.target.encode(prefix)[:-1]
+        for each in inputs:
+            tokens, lacking = self._numbers(each.pieces)
+            limit, begin = min(each.limit, self.max_output), export.target.encode(each.prefix)[:-1]
             if lacking:
-                begin, _ = number_unknown(prefix, begin, UNKNOWN, len(export.target.words), lacking)
-            wanted.append(Source(tokens, limit, begin, number, part))
+                vocabulary = len(export.target.words)
+                begin, _ = number_unknown(each.prefix, begin, UNKNOWN, vocabulary, lacking)
+            wanted.append(each._replace(pieces=tokens, limit=limit, prefix=begin))
         found: dict[int, list[Output]] = {}
-        lengths = [len(source.tokens) for source in wanted]
+        lengths = [len(source.pieces) for source in wanted]
         sizes = [self._bytes(source, aligned) for source in wanted]
         for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
             batch = [wanted[index] for index in indices]
@@ -99,35 +99,27 @@ class ExportedModel:
                         f"--min-len (it is {options.min_len}), a larger --max-len, or remove "
                         "--no-repeat-ngram-size"
                     )
-                limit = wanted[index].max_len
+                source = inputs[index]
                 found[index] = [
-                    Output(
-                        self._written(inputs[index], each),
-                        len(each.tokens) <= limit,
-                        each.copied,
-                        each.score,
-                        each.token_scores,
-                        each.attention,
-                    )
-                    for each in hypotheses
+                    each._replace(pieces=self._written(source, each.pieces)) for each in hypotheses
                 ]
             done(len(batch))
         return [found[index] for index in range(len(inputs))]
 
-    def _bytes(self, source: Source, aligned: bool) -> int:
+    def _bytes(self, source: Input, aligned: bool) -> int:
         """The bytes that a source takes in a batch, estimated, if its hypotheses are as long as
         they may be: scores of attention, source keys and values, caches that grow, logits, and
         the attention of each step.
         """
-        export, length = self.export, len(source.tokens)
-        hypothesis = 3 * export.step_size * source.max_len + 3 * len(export.target.words)
-        hypothesis += aligned * source.max_len * length
+        export, length = self.export, len(source.pieces)
+        hypothesis = 3 * export.step_size * source.limit + 3 * len(export.target.words)
+        hypothesis += aligned * source.limit * length
         floats = export.source_size * length + self.options.beam * hypothesis
         return export.pair_bytes * length**2 + 4 * floats
 
-    def _written(self, source: Input, hypothesis: Hypothesis) -> str:
+    def _written(self, source: Input, hypothesis: Sequence[int]) -> str:
         """The subwords of a hypothesis, separated by spaces."""
-        tokens = [token for token in hypothesis.tokens if token != END]
+        tokens = [token for token in hypothesis if token != END]
         words = self.export.target.words
         lacking: list[str] = []
         if max(tokens, default=0) >= len(words):

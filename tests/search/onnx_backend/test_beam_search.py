@@ -10,7 +10,9 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
-from fairseq_plugins.search.onnx_backend.beam_search import Hypothesis, Source, _Batch, search
+from fairseq_plugins.search.engine import Input
+from fairseq_plugins.search.onnx_backend.beam_search import _Batch, search
+from fairseq_plugins.search.text import Output
 from fairseq_plugins.search.torch_backend.copied import find_attention
 
 LIMIT = 12
@@ -46,7 +48,7 @@ def by_fairseq(pair, task, tokens, prefix=None, **options):
 
 
 def assert_equal(found, expected):
-    assert [h.tokens for h in found] == [h["tokens"].tolist() for h in expected]
+    assert [h.pieces for h in found] == [h["tokens"].tolist() for h in expected]
     for ours, theirs in zip(found, expected):
         assert ours.score == pytest.approx(float(theirs["score"]), abs=1e-4)
         assert ours.token_scores == pytest.approx(theirs["positional_scores"].tolist(), abs=1e-4)
@@ -86,13 +88,13 @@ def assert_equal(found, expected):
 )
 def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
     options = Options(**dict({"nbest": ours.get("beam", 5)}, **ours))
-    found = search(pair[1], [Source(tokens, LIMIT) for tokens in sources], options)
+    found = search(pair[1], [Input(tokens, LIMIT) for tokens in sources], options)
     for tokens, hypotheses in zip(sources, found):
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
 
 
 def test_attention_equals_fairseq(pair, task, sources):
-    wanted = [Source(tokens, LIMIT) for tokens in sources]
+    wanted = [Input(tokens, LIMIT) for tokens in sources]
     found = search(pair[1], wanted, Options(nbest=5), aligned=True)
     assert [[h._replace(attention=None) for h in each] for each in found] == search(
         pair[1], wanted, Options(nbest=5)
@@ -108,7 +110,7 @@ def test_attention_equals_fairseq(pair, task, sources):
 
 def test_tokens_are_drawn_from_the_most_probable_ones(exported, sources):
     """--sampling-topp 0 to 1: the fewest tokens that have this probability."""
-    wanted = [Source(tokens, 1) for tokens in sources]
+    wanted = [Input(tokens, 1) for tokens in sources]
     options = Options(beam=20, nbest=20, sampling=True, min_len=0)
 
     def drawn(**more):
@@ -118,19 +120,19 @@ def test_tokens_are_drawn_from_the_most_probable_ones(exported, sources):
     first = search(exported, wanted, Options(beam=20, nbest=20, min_len=0))
     for topp in (1e-6, 0.1):
         for some, best in zip(drawn(sampling_topp=topp), first):
-            known = {h.tokens[0]: float(np.exp(h.token_scores[0])) for h in best}
+            known = {h.pieces[0]: float(np.exp(h.token_scores[0])) for h in best}
             tokens = sorted(known, key=known.__getitem__, reverse=True)
             masses = np.array([known[token] for token in tokens])
             before = masses.cumsum() - masses
             allowed = {token for token, mass in zip(tokens, before) if mass < topp}
-            assert {h.tokens[0] for h in some} <= allowed
-            assert topp > 1e-3 or len({h.tokens[0] for h in some}) == 1
+            assert {h.pieces[0] for h in some} <= allowed
+            assert topp > 1e-3 or len({h.pieces[0] for h in some}) == 1
 
 
 def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
     """One that ended before keeps its place, although as many as the beam end at the limit."""
-    batch = _Batch(exported, [Source(sources[0], LIMIT)], Options(beam=3, nbest=3))
-    ended = Hypothesis([exported.eos], -99.0, [-99.0])
+    batch = _Batch(exported, [Input(sources[0], LIMIT)], Options(beam=3, nbest=3))
+    ended = Output([exported.eos], True, (), -99.0, [-99.0])
     batch.finished[0].append(ended)
     (found,) = batch.run()
     assert len(found) == 3 and found[-1] is ended
@@ -139,7 +141,7 @@ def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
 @pytest.mark.parametrize("size", [0, 1])
 def test_prefixes_of_different_lengths(pair, task, sources, size):
     prefixes = [[7, 9], [5], [], [11, 4, 8], [6, 6, 6], []]
-    wanted = [Source(tokens, LIMIT, prefix) for tokens, prefix in zip(sources, prefixes)]
+    wanted = [Input(tokens, LIMIT, prefix) for tokens, prefix in zip(sources, prefixes)]
     found = search(pair[1], wanted, Options(nbest=5, no_repeat_ngram=size))
     for tokens, prefix, hypotheses in zip(sources, prefixes, found):
         options = {"no_repeat_ngram_size": size}
@@ -148,42 +150,42 @@ def test_prefixes_of_different_lengths(pair, task, sources, size):
 
 def test_company_changes_nothing(exported, sources):
     """Also where sentences have limits of their own, and finish and leave the batch."""
-    wanted = [Source(tokens, limit) for tokens, limit in zip(sources, (2, 40, 5, 60, 3, 50))]
+    wanted = [Input(tokens, limit) for tokens, limit in zip(sources, (2, 40, 5, 60, 3, 50))]
     together = search(exported, wanted, Options(nbest=5))
     for source, hypotheses in zip(wanted, together):
         (alone,) = search(exported, [source], Options(nbest=5))
-        assert [h.tokens for h in alone] == [h.tokens for h in hypotheses]
+        assert [h.pieces for h in alone] == [h.pieces for h in hypotheses]
         scores = [h.score for h in hypotheses]
         assert [h.score for h in alone] == pytest.approx(scores, abs=1e-5)
-        assert max(len(h.tokens) for h in hypotheses) <= source.max_len + 1
+        assert max(len(h.pieces) for h in hypotheses) <= source.limit + 1
 
 
 def test_caches_grow(pair, task, sources):
     """Caches grow beyond their initial capacity."""
-    found = search(pair[1], [Source(sources[0], 50)], Options(min_len=45))
+    found = search(pair[1], [Input(sources[0], 50)], Options(min_len=45))
     # the best alone, as the scores of others are equal but for rounding
     assert_equal(found[0], by_fairseq(pair, task, sources[0], max_len_b=50, min_len=45)[:1])
-    assert len(found[0][0].tokens) > 45
+    assert len(found[0][0].pieces) > 45
 
 
 def test_sampling_repeats_with_a_seed_and_alone(exported, sources):
     """Also where sentences finish and leave the batch. What has ended does not go on."""
     limits = (2, 40, 5, 60, 3, 50)
-    wanted = [Source(*each, (), number) for number, each in enumerate(zip(sources, limits))]
+    wanted = [Input(*each, (), number) for number, each in enumerate(zip(sources, limits))]
     options = Options(sampling=True, nbest=5, seed=3, temperature=3.0)
     first = search(exported, wanted, options)
-    assert [[h.tokens for h in found] for found in search(exported, wanted, options)] == [
-        [h.tokens for h in found] for found in first
+    assert [[h.pieces for h in found] for found in search(exported, wanted, options)] == [
+        [h.pieces for h in found] for found in first
     ]
     early = 0
     for source, found in zip(wanted, first):
         (alone,) = search(exported, [source], options)
-        assert [h.tokens for h in alone] == [h.tokens for h in found]
-        assert all(h.tokens.index(exported.eos) == len(h.tokens) - 1 for h in found)
-        early += sum(len(h.tokens) <= source.max_len for h in found)
+        assert [h.pieces for h in alone] == [h.pieces for h in found]
+        assert all(h.pieces.index(exported.eos) == len(h.pieces) - 1 for h in found)
+        early += sum(len(h.pieces) <= source.limit for h in found)
     assert early > 5, "all reach their limits: nothing is tested"
     other = search(exported, wanted, replace(options, seed=4))
-    assert [h.tokens for h in other[0]] != [h.tokens for h in first[0]]
+    assert [h.pieces for h in other[0]] != [h.pieces for h in first[0]]
 
 
 def test_sampling_draws_by_probability(pair, task, exported, sources):
@@ -194,36 +196,36 @@ def test_sampling_draws_by_probability(pair, task, exported, sources):
     logits[exported.pad] = -np.inf
     expected = (logits / 1.5).softmax(0).numpy()
     options = Options(beam=20, nbest=20, sampling=True, temperature=1.5, min_len=0)
-    wanted = [Source(sources[0], 1, (), number) for number in range(60)]
-    drawn = [h.tokens[0] for found in search(exported, wanted, options) for h in found]
+    wanted = [Input(sources[0], 1, (), number) for number in range(60)]
+    drawn = [h.pieces[0] for found in search(exported, wanted, options) for h in found]
     counts = np.bincount(drawn, minlength=len(expected)) / len(drawn)
     assert len(drawn) == 1200
     assert np.abs(counts - expected).max() < 5 * np.sqrt(0.25 / 1200)
     best = set(np.argsort(-expected)[:3].tolist())
     some = search(exported, wanted, replace(options, sampling_topk=3))
-    assert {h.tokens[0] for found in some for h in found} == best
+    assert {h.pieces[0] for found in some for h in found} == best
 
 
 def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
     """Those of a prefix, and the end at the length limit."""
     options = Options(beam=4, nbest=4, sampling=True, temperature=0.5)
-    (found,) = search(exported, [Source(sources[0], 3, [7])], options)
+    (found,) = search(exported, [Input(sources[0], 3, [7])], options)
     source = torch.tensor([sources[0]])
     for hypothesis in found:
-        before = torch.tensor([[exported.eos, *hypothesis.tokens[:-1]]])
+        before = torch.tensor([[exported.eos, *hypothesis.pieces[:-1]]])
         with torch.no_grad():
             logits = pair[0](source, torch.tensor([source.size(1)]), before)[0][0]
-        scores = (logits / 0.5).log_softmax(1)[range(len(hypothesis.tokens)), hypothesis.tokens]
+        scores = (logits / 0.5).log_softmax(1)[range(len(hypothesis.pieces)), hypothesis.pieces]
         assert hypothesis.token_scores == pytest.approx(scores.tolist(), abs=1e-4)
-    assert {h.tokens[0] for h in found} == {7} and max(len(h.tokens) for h in found) == 4
+    assert {h.pieces[0] for h in found} == {7} and max(len(h.pieces) for h in found) == 4
 
 
 def test_threads_share_a_model(exported, sources):
-    wanted = [[Source(tokens, 30)] for tokens in sources] * 4
+    wanted = [[Input(tokens, 30)] for tokens in sources] * 4
     expected = [search(exported, batch, Options()) for batch in wanted]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda batch: search(exported, batch, Options()), wanted))
-    assert [f[0][0].tokens for f in found] == [e[0][0].tokens for e in expected]
+    assert [f[0][0].pieces for f in found] == [e[0][0].pieces for e in expected]
 
 
 @pytest.mark.parametrize(
