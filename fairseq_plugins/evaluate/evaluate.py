@@ -86,7 +86,6 @@ def evaluate(
     request: EvaluationRequest,
     say: Callable[[str], None],
     opened: Opened | None = None,
-    check_stop: Callable[[], None] = lambda: None,
 ) -> System:
     """Score the output of a model; reuse the output of an earlier run if nothing has changed.
 
@@ -94,7 +93,6 @@ def evaluate(
         request: the model, the test set and the options.
         say: called with each line of progress.
         opened: what `open_request` found, if it was called before.
-        check_stop: called between texts; may raise KeyboardInterrupt.
 
     Raises:
         ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
@@ -121,7 +119,7 @@ def evaluate(
                 for member in members[1:]:
                     stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
                 models = [checkpoint_of(member, each, say) for member, each in zip(members, chosen)]
-                output = _predict(test, models, given, request, check_stop)
+                output = _predict(test, models, given, request)
             cut_off = getattr(test, "cut_off", 0)
             if cut_off:
                 say(
@@ -165,26 +163,14 @@ def evaluate(
     return System(name, folder, test, output, scores)
 
 
-def _predict(
-    test: TestSet,
-    models: list[Path],
-    given: Any,
-    request: EvaluationRequest,
-    check_stop: Callable[[], None],
-) -> Any:
+def _predict(test: TestSet, models: list[Path], given: Any, request: EvaluationRequest) -> Any:
     """The output for a test set, with a bar."""
     before = torch.get_num_threads()
-    bar = progress_bar(description=request.split, total=test.total, unit=test.unit)
-    with bar:
-
-        def progress(count: int) -> None:
-            check_stop()
-            bar.update(count)
-
+    with progress_bar(description=request.split, total=test.total, unit=test.unit) as bar:
         if request.threads is not None:
             torch.set_num_threads(request.threads)
         try:
-            output = test.predict(models, given, request.cpu, progress)
+            output = test.predict(models, given, request.cpu, bar.update)
         finally:
             if request.threads is not None:
                 torch.set_num_threads(before)

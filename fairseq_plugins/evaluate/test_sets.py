@@ -81,11 +81,11 @@ class TestSet:
         """See `bootstrap.compare`."""
         return bootstrap.compare(self.metrics(ours, baseline), ours, baseline)
 
-    def check_total(self, found: Sequence[Any], where: str = "the output") -> None:
+    def check_total(self, output: Sequence[Any]) -> None:
         """Raise a ConfigurationError unless there is one item per text."""
-        if len(found) != self.total:
+        if len(output) != self.total:
             raise ConfigurationError(
-                f"{where} has {len(found)} of {self.total} texts: a score needs all"
+                f"the output has {len(output)} of {self.total} texts: a score needs all"
             )
 
     def examples(self, output: Any, count: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.dropout import probability
 from fairseq_plugins.layers.masking import Mask, at_least_float32, hide
 from fairseq_plugins.layers.packed import Layout
+from fairseq_plugins.layers.residual import is_on_gpu
 from fairseq_plugins.layers.tracing import is_traced
 from fairseq_plugins.options.fields import option
 
@@ -357,10 +358,6 @@ def attend_additively(
         return WeightedSums.apply(x, directions, padding_mask, scaling, keep)
 
 
-def is_on_gpu(x: Tensor) -> bool:
-    return x.is_cuda
-
-
 def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
     """Whether `attend_by_kernel` can be called with these arguments and this dropout."""
     if not is_on_gpu(x) or is_traced() or x.numel() == 0:
@@ -386,7 +383,7 @@ def attend_by_kernel(
     from fairseq_plugins.layers.kernels import draws
     from fairseq_plugins.layers.kernels.additive_attention import KernelSums
 
-    seed = draws.new_seeds(x) if p > 0 else None
+    seed = draws.new_seed(x, p)
     if at is None:
         return KernelSums.apply(x, directions, padding_mask, scaling, p, seed)
     packed = x.contiguous(), directions.type_as(x)

@@ -178,8 +178,8 @@ class MSCFFN(FeedForward):
         from fairseq_plugins.layers.kernels import draws, products
 
         p = probability(self.dropout_module)
-        seed = draws.new_seeds(inner) if p > 0 else None
-        return products.KernelProducts.apply(inner, *self._parameters_as(inner), p, seed)
+        drawn = p, draws.new_seed(inner, p)
+        return products.KernelProducts.apply(inner, *self._parameters_as(inner), *drawn)
 
     def _parameters_as(self, inner: Tensor) -> list[Tensor]:
         """The parameters of equations 7 and 9; under autocast `inner` has another dtype."""

@@ -11,11 +11,7 @@ from fairseq_plugins.layers.tracing import is_traced
 
 
 def add_and_normalise(
-    x: Tensor,
-    residual: Tensor,
-    dropout: FairseqDropout,
-    norm: nn.Module,
-    seed: Tensor | None = None,
+    x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: nn.Module
 ) -> tuple[Tensor, Tensor]:
     """``s = residual + dropout(x)`` and ``norm(s)``.
 
@@ -27,14 +23,12 @@ def add_and_normalise(
         x, residual: ... x d.
         dropout: draws from torch's generator; in a CUDA graph, anew in each replay.
         norm: nn.LayerNorm over d; the kernel supports no other.
-        seed: one seed (int64) for the kernel, from `kernels.draws.new_seeds`, which draws those of
-            all layers at once. Without it, each call draws its own with a small kernel.
 
     Returns:
         both, ... x d. An unused result costs nothing in backward.
     """
     if has_kernel(x, residual, dropout, norm):
-        return add_and_normalise_by_kernel(x, residual, dropout, norm, seed)
+        return add_and_normalise_by_kernel(x, residual, dropout, norm)
     summed = residual + dropout(x)
     return summed, norm(summed)
 
@@ -59,19 +53,12 @@ def kernel_of(dim: int, dropout: FairseqDropout) -> tuple[str, int, int]:
 
 
 def add_and_normalise_by_kernel(
-    x: Tensor,
-    residual: Tensor,
-    dropout: FairseqDropout,
-    norm: Any,
-    seed: Tensor | None = None,
+    x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: Any
 ) -> tuple[Tensor, Tensor]:
     """`add_and_normalise` by the kernel; see `has_kernel`."""
     from fairseq_plugins.layers.kernels import draws
     from fairseq_plugins.layers.kernels.residual import KernelResidual
 
     p = probability(dropout)
-    if p > 0 and seed is None:
-        seed = draws.new_seeds(x)
-    if p == 0:
-        seed = None
+    seed = draws.new_seed(x, p)
     return KernelResidual.apply(x, residual, norm.weight, norm.bias, norm.eps, p, seed)

@@ -65,7 +65,7 @@ def train(todo: Plan, say: Callable[[str], None] = tell) -> bool:
     return True
 
 
-def rehearse(todo: Plan, say: Callable[[str], None] = tell) -> None:
+def rehearse(todo: Plan) -> None:
     """Describe what `train` would do, and make some updates in a temporary folder to estimate the
     time.
 
@@ -74,10 +74,10 @@ def rehearse(todo: Plan, say: Callable[[str], None] = tell) -> None:
     """
     before = Run(todo.save_dir).check_same(todo.settings)
     for line in todo.summary:
-        say(line)
+        tell(line)
     if before:
         done = "is finished" if Run(todo.save_dir).reached(todo.end) else "resumes"
-        say(f"{todo.save_dir} has checkpoints: the training {done}")
+        tell(f"{todo.save_dir} has checkpoints: the training {done}")
     with tempfile.TemporaryDirectory(prefix="train-dry-run-") as folder:
         words = ["--save-dir", folder, "--restore-file", "checkpoint_last.pt", "--no-save"]
         words += ["--disable-validation", "--log-interval", "1", "--log-file", f"{folder}/log"]
@@ -85,7 +85,7 @@ def rehearse(todo: Plan, say: Callable[[str], None] = tell) -> None:
             words += [option, ""]
         with _explained(f"{todo.name}: training would fail", ""):
             _run(todo, [*todo.words, *words], Path(folder) / "train.log", dry_run=True)
-    say(f"command: {shlex.join(todo.command)}")
+    tell(f"command: {shlex.join(todo.command)}")
 
 
 class _Failed(Exception):

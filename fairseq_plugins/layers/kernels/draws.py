@@ -19,9 +19,11 @@ from torch import Tensor
 STEPS = 2**16
 
 
-def new_seeds(like: Tensor, number: int = 1) -> Tensor:
-    """`number` seeds (int64) on the device of `like`, by one small kernel."""
-    return torch.empty(number, dtype=torch.int64, device=like.device).random_()
+def new_seed(like: Tensor, p: float) -> Tensor | None:
+    """A seed (one int64) on the device of `like`, by a small kernel; None without dropout."""
+    if p == 0:
+        return None
+    return torch.empty(1, dtype=torch.int64, device=like.device).random_()
 
 
 def limit_and_scale(p: float) -> tuple[int, float]:
