@@ -25,12 +25,11 @@ from typing import Any
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
-from fairseq_plugins.options import recipes
-from fairseq_plugins.options.arguments import Command, command, words_of
-from fairseq_plugins.options.fields import MOST, argument, option
-from fairseq_plugins.options.groups import Device
+from fairseq_plugins.options.arguments import command, words_of
+from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
-from fairseq_plugins.train import precision, sweep_table
+from fairseq_plugins.train import sweep_table
+from fairseq_plugins.train.sweep_request import SweepRequest, arguments_in
 from fairseq_plugins.train.sweep_table import read_table
 
 EXAMPLE = (sweep_table.__doc__ or "").split("\n", 2)[2]
@@ -38,46 +37,7 @@ __doc__ = (__doc__ or "").replace("{table}", f"TABLE.yaml, for example:\n\n{EXAM
 
 
 @dataclass
-class SweepOptions(Device, Command):
-    """The options of a sweep, which `reproduce` has, too."""
-
-    words: Sequence[str] = option((), "more options for fairseq-train", rest=True)
-    rows: Sequence[str] = option((), "the rows to train (default: all)", metavar="ROW")
-    seeds: Sequence[int] = option((), "the seeds (default: those of the table)", least=0)
-    settings: Sequence[str] = option(
-        (), "settings that replace the recipes', as for train; repeatable", metavar="FILE",
-        repeatable=True,
-    )  # fmt: skip
-    average: int | None = option(
-        None, "test the average of the last K checkpoints, or with 0 the best one (default: the "
-        "table's)", least=0, metavar="K",
-    )  # fmt: skip
-    generate: str = option(
-        "", 'more options for fairseq-generate in one argument, such as "--lenpen 0.6"',
-        metavar="OPTIONS",
-    )  # fmt: skip
-    max_update: int | None = option(None, "end each run after this update", least=1)
-    minutes: float | None = option(
-        None, "stop everything after M minutes, plus half a minute to save; rerun to resume",
-        least=0.01, metavar="M",
-    )  # fmt: skip
-    parallel: int = option(
-        1, "the number of runs side by side: on several GPUs each has its own, as far as they go",
-        least=1, most=MOST,
-    )  # fmt: skip
-    processes: int = option(
-        1, "the number of processes that share each training", least=1, most=MOST
-    )
-    threads: int | None = option(
-        None, "the number of processor threads of each process (default: OMP_NUM_THREADS, or the "
-        "runs share the cores)", least=1, most=MOST,
-    )  # fmt: skip
-    precision: str | None = option(None, precision.HELP, choices=precision.PRECISIONS)
-    report_only: bool = option(False, "only make table and plot again, from results.json")
-
-
-@dataclass
-class SweepCommand(SweepOptions):
+class SweepCommand(SweepRequest):
     """The options of the command."""
 
     table: Path = argument("the table, a YAML file", "TABLE")
@@ -89,33 +49,6 @@ class SweepCommand(SweepOptions):
         None, 'submit a job for each row, with these options of sbatch: "--gpus 1"',
         metavar="OPTIONS",
     )  # fmt: skip
-
-
-def arguments_in(option: str, text: str) -> list[str]:
-    """The arguments in the value of an option, which a shell would read so."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option} '{text}': {error}") from None
-
-
-def request_of(args: SweepOptions, table: Any, **more: Any) -> Any:
-    """The `SweepRequest` of the arguments."""
-    from fairseq_plugins.system.cpu import available_threads
-    from fairseq_plugins.train.sweep import SweepRequest
-
-    given = {name: value for name, value in vars(args).items() if name in SweepRequest._fields}
-    first = recipes.find(table.rows[0].recipe, more.get("beside", ()))
-    folders = [*more.get("beside", ()), *recipes.folders(first)]
-    given.update(
-        table=table,
-        seeds=list(dict.fromkeys(args.seeds)),
-        generate=arguments_in("--generate", args.generate),
-        settings=[recipes.find(name, folders) for name in args.settings],
-        threads=args.threads or available_threads(args.parallel * args.processes),
-        **more,
-    )
-    return SweepRequest(**given)
 
 
 def check_failures(work: Any) -> None:
@@ -175,7 +108,7 @@ def main(args: SweepCommand) -> int:
     from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
-        work = sweep.Sweep(request_of(args, table, out=out), tell)
+        work = sweep.Sweep(args, table, args.data, out, tell)
         if args.report_only:
             work.compare()
         else:

@@ -17,7 +17,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from fairseq import tasks
@@ -32,12 +32,14 @@ from fairseq_plugins.files import read_json, write_json
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import words_of
 from fairseq_plugins.system import cpu
+from fairseq_plugins.system.cpu import available_threads
 from fairseq_plugins.train import history, planning, settings, sweep_report
 from fairseq_plugins.train.first_data import FIRST_DATA
 from fairseq_plugins.train.jobs import Jobs
 from fairseq_plugins.train.operations import count_operations
 from fairseq_plugins.train.request import Plan, TrainingRequest
 from fairseq_plugins.train.run_folder import CAPTURED, SHARING, Run
+from fairseq_plugins.train.sweep_request import SweepRequest, arguments_in
 from fairseq_plugins.train.sweep_table import Row, Table
 
 COMMAND = sys.executable, "-m", "fairseq_plugins"
@@ -50,45 +52,36 @@ FIXED = {"--arch", "-a", "--log-format", "--log-file", "--seed", "--cpu"}
 HALF = {"--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16"}
 
 
-class SweepRequest(NamedTuple):
-    """The table, the data, and the options of a sweep."""
-
-    table: Table
-    data: Path
-    out: Path
-    rows: Sequence[str] = ()  # names; none for all
-    seeds: Sequence[int] = ()  # none for those of the table
-    settings: Sequence[Path] = ()
-    words: Sequence[str] = ()  # more options for fairseq-train
-    max_update: int | None = None
-    minutes: float | None = None  # time limit of this call
-    parallel: int = 1
-    processes: int | None = None  # that share each training
-    average: int | None = None  # None for the table's
-    generate: Sequence[str] = ()  # more options for fairseq-generate
-    threads: int | None = None  # of each process
-    precision: str | None = None  # None for the table's
-    cpu: bool = False
-    beside: Sequence[Path] = ()  # folders in which recipes and settings are found first
-    user_dir: Sequence[Path] = ()  # folders of other packages
-
-
 class Sweep:
     """Trains, tests and compares the rows of a table on one prepared folder.
 
     The constructor checks all rows before any training starts.
 
     Args:
-        request: the table, the data and the options.
+        request: the options.
+        table: the table.
+        data: the prepared folder.
+        out: the folder to work in.
         say: called with each line of progress.
+        beside: folders in which recipes and settings are found first.
 
     Raises:
         ConfigurationError: the data, a row, a seed or an option is invalid.
     """
 
-    def __init__(self, request: SweepRequest, say: Callable[[str], None]):
-        self.request, self.say = request, say
-        self.table, self.out = request.table, request.out.resolve()
+    def __init__(
+        self,
+        request: SweepRequest,
+        table: Table,
+        data: Path,
+        out: Path,
+        say: Callable[[str], None],
+        beside: Sequence[Path] = (),
+    ):
+        self.request, self.table, self.say = request, table, say
+        self.folder, self.out = data, out.resolve()
+        self.threads = request.threads or available_threads(request.parallel * request.processes)
+        self.generate = arguments_in("--generate", request.generate)
         self.jobs, self.writing = Jobs(), threading.Lock()
         self.failures: list[dict[str, str]] = []
         self.time_is_up = threading.Event()
@@ -97,18 +90,18 @@ class Sweep:
             self.places.put(place)
         self.average = self.table.average if request.average is None else request.average
         self.cpu = request.cpu or not torch.cuda.is_available()
-        self.todo = self.table.choose_runs(request.rows, request.seeds)
+        self.todo = table.choose_runs(request.rows, list(dict.fromkeys(request.seeds)))
         self.rows = rows = list({row.name: row for row, _ in self.todo}.values())
         # files of the package: the names of some exist for several tasks
-        recipe = recipes.find(rows[0].recipe, request.beside)
-        self.beside = [*request.beside, *recipes.folders(recipe)]
-        self.files = [recipes.find(name, self.beside) for name in self.table.settings]
-        self.files += request.settings
-        self.given = [*recipes.arguments(request.settings), *request.words]
+        recipe = recipes.find(rows[0].recipe, beside)
+        self.beside = [*beside, *recipes.folders(recipe)]
+        chosen = [recipes.find(name, self.beside) for name in request.settings]
+        self.files = [*(recipes.find(name, self.beside) for name in table.settings), *chosen]
+        self.given = [*recipes.arguments(chosen), *request.words]
         precision = ["--precision", request.precision] if request.precision else []
-        self.options = shlex.join([*map(str, request.settings), *precision, *request.words])
+        self.options = shlex.join([*map(str, chosen), *precision, *request.words])
         self.refuse_fixed()
-        planning.check_data(request.data)
+        planning.check_data(data)
         self.data = self.describe_data()
         self.check_out()
         self.plans: dict[str, list[Plan]] = {}  # two for a row that begins with other data
@@ -120,7 +113,7 @@ class Sweep:
                 for seed in (seed for other, seed in self.todo if other == row):
                     plans = [self.plan(row, seed)]
                     if row.begins:
-                        FIRST_DATA[row.begins](request.data.resolve(), self.first_data(row))
+                        FIRST_DATA[row.begins](data.resolve(), self.first_data(row))
                         plans.insert(0, self.plan(row, seed, first=True))
                     for plan in plans:
                         Run(plan.save_dir).check_same(plan.settings)
@@ -131,9 +124,9 @@ class Sweep:
                 words = row.last_options or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
         task = plans[-1].given.task
-        test_set_of(task)(request.data, "test")  # scoring needs files that no training reads
-        if request.generate:
-            parse_generation(["--task", task, *request.generate])
+        test_set_of(task)(data, "test")  # scoring needs files that no training reads
+        if self.generate:
+            parse_generation(["--task", task, *self.generate])
 
     # ---- plans
 
@@ -187,21 +180,21 @@ class Sweep:
         return planning.plan(
             TrainingRequest(
                 recipe=recipes.find(row.recipe, self.beside),
-                data=self.first_data(row) if first else request.data.resolve(),
+                data=self.first_data(row) if first else self.folder.resolve(),
                 save_dir=save_dir / FIRST if first else save_dir,
                 settings=files,
                 words=[*words, *request.words],
                 processes=request.processes,
                 precision=request.precision or ("auto" if HALF & given else self.table.precision),
                 cpu=self.cpu,
-                threads=request.threads,
+                threads=self.threads,
                 user_dir=request.user_dir,
             )
         )
 
     def describe_data(self) -> dict[str, Any]:
         """The name of the prepared folder, and the sizes of its splits."""
-        folder = self.request.data
+        folder = self.folder
         files = {path.name.split(".")[0]: path for path in folder.glob("*.idx")}
         files |= {path.stem: path for path in (folder / "label").glob("*.idx")}
         splits = [split for split in ("train", "valid", "test") if files]
@@ -271,7 +264,7 @@ class Sweep:
 
         Each run has its own GPUs, until all are in use; then runs share them.
         """
-        count, each = 0 if self.cpu else torch.cuda.device_count(), self.request.processes or 1
+        count, each = 0 if self.cpu else torch.cuda.device_count(), self.request.processes
         return [(place * each + number) % count for number in range(each)] if count > 1 else []
 
     def finish(self, row: Row, seed: int, gpus: Sequence[int], say: Callable[[str], None]) -> None:
@@ -308,7 +301,7 @@ class Sweep:
             "scoring": {
                 "scores": shown,
                 "checkpoint": "the best checkpoint on the validation set" if best else tested,
-                "generate": list(self.request.generate),
+                "generate": list(self.generate),
             },
         }
         write_json(plan.save_dir / RESULT, record)
@@ -329,7 +322,7 @@ class Sweep:
         ]
         generation = recipes.arguments([recipes.find(n, self.beside) for n in self.table.generate])
         what = [settled, [plan.end for plan in plans], self.average, generation]
-        what += [list(self.request.generate), self.data["held_out"], self.table.metrics]
+        what += [list(self.generate), self.data["held_out"], self.table.metrics]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def evaluate(
@@ -346,15 +339,15 @@ class Sweep:
         """
         saved = len(averages.find(plan.save_dir, averages.kind_of(plan.save_dir)))
         count = min(self.average, saved)
-        words = ["evaluate", self.request.data.resolve(), plan.save_dir, *more]
+        words = ["evaluate", self.folder.resolve(), plan.save_dir, *more]
         words += ["--last", count] if count else []
         for name in self.table.generate:
             words += ["--settings", recipes.find(name, self.beside)]
         for folder in self.request.user_dir:
             words += ["--user-dir", folder]
         words += ["--cpu"] if self.cpu else []
-        words += ["--threads", self.request.threads] if self.cpu and self.request.threads else []
-        words += ["--", *self.request.generate] if self.request.generate else []
+        words += ["--threads", self.threads] if self.cpu else []
+        words += ["--", *self.generate] if self.generate else []
         self.jobs.run([*COMMAND, *map(str, words)], plan.save_dir / "test.log", say, gpus)
         written = plan.save_dir.glob("evaluation/*/scores.json")
         newest = max(written, key=lambda path: path.stat().st_mtime_ns)
@@ -402,7 +395,7 @@ class Sweep:
     def machine(self) -> dict[str, Any]:
         """What must be known of the machine to compare times."""
         device = cpu.name() if self.cpu else torch.cuda.get_device_name()
-        threads = self.request.threads
+        threads = self.threads
         return {"device": device, "threads": threads, "torch": torch.__version__}
 
     def results(self) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from fairseq_plugins.lab.reproduction.tables import FILES, LAB, RECIPES, table_o
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import argument, option
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
+from fairseq_plugins.train.sweep_request import SweepRequest
 
 TABLES = "\n".join(
     f"  {name:<26} {' '.join(row.name for row in table_of(name).rows)}" for name in FILES
@@ -51,7 +52,7 @@ __doc__ = (__doc__ or "").replace("{tables}", TABLES)
 
 
 @dataclass
-class Reproduce(sweep.SweepOptions):
+class Reproduce(SweepRequest):
     """The options of the command."""
 
     table: str = argument("one of those above, with their rows", "TABLE", choices=list(FILES))
@@ -86,8 +87,8 @@ def open_table(args: Reproduce, say: Any) -> Any:
     if args.data is None:
         raise ConfigurationError("DATA is missing: give a prepared folder")
     table = table_of(args.table).reduce() if args.reduced else table_of(args.table)
-    request = sweep.request_of(args, table, beside=[RECIPES], out=args.folder)
-    return runs.Reproduction(request, args.table, args.reduced, say)
+    how = args, table, args.data, args.folder, say, [RECIPES]
+    return runs.Reproduction(args.table, args.reduced, *how)
 
 
 def read_results(folder: Path, table: str, option: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The sweep of a table of a paper, with its conclusions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,8 @@ from fairseq_plugins.files import count_lines
 from fairseq_plugins.lab.benchmarks import machine
 from fairseq_plugins.lab.recommendation import test_set
 from fairseq_plugins.lab.reproduction.agreement import agreement
-from fairseq_plugins.train.sweep import Sweep, SweepRequest
+from fairseq_plugins.train.sweep import Sweep
+from fairseq_plugins.train.sweep_table import Table
 
 SPLITS = ("train", "valid", "test")
 # rows of the papers are these options
@@ -24,24 +24,22 @@ class Reproduction(Sweep):
     """A sweep whose results have the name of the table; rows are compared as the paper does.
 
     Args:
-        request: the sweep, of the table or its reduced form.
         name: the name of the table.
         reduced: whether it is reduced.
-        say: called with each line of progress.
+        table, given: of `Sweep`.
     """
 
-    def __init__(self, request: SweepRequest, name: str, reduced: bool, say: Callable[[str], None]):
+    def __init__(self, name: str, reduced: bool, request: Any, table: Table, *given: Any):
         self.of_table = {"table": name, "reduced": reduced}
-        table = request.table._replace(fixed=[*request.table.fixed, *FIXED])
-        super().__init__(request._replace(table=table), say)
+        super().__init__(request, table._replace(fixed=[*table.fixed, *FIXED]), *given)
 
     def machine(self) -> dict[str, Any]:
         device = torch.device("cpu" if self.cpu else "cuda")
-        return machine.describe(device, self.request.threads or 1)
+        return machine.describe(device, self.threads)
 
     def describe_data(self) -> dict[str, Any]:
         """Also the number of classes, or of the impressions of news."""
-        data, folder = super().describe_data(), self.request.data
+        data, folder = super().describe_data(), self.folder
         labels = folder / "label" / "dict.txt"
         if labels.is_file():
             names = labels.read_text(encoding="utf-8").splitlines()
