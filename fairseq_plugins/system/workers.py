@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ LINES_PER_CHUNK = 500
 CHARACTERS_PER_CHUNK = 1 << 20
 CHUNKS_PER_WORKER = 4
 
-_function: Callable[..., Any] | None = None
+_function: Callable[[], Any] | None = None  # makes the function, once
 
 
 def default_workers() -> int:
@@ -75,14 +75,14 @@ def map_lines(
                 yield function(line)
                 bar.update()
             return
-        pending: collections.deque[Any] = collections.deque()
-        with _pool(function, workers, killed(workers, description, option)) as pool:
-            for chunk in in_groups(lines, most, CHARACTERS_PER_CHUNK):
-                pending.append(pool.submit(_apply, chunk))
-                if len(pending) > CHUNKS_PER_WORKER * workers:
-                    yield from _results(pending, bar)
-            while pending:
-                yield from _results(pending, bar)
+        chunks = in_groups(lines, most, CHARACTERS_PER_CHUNK)
+        begin: Any = lambda: lambda chunk: list(map(function, chunk))  # noqa: E731
+        message = killed(workers, description, option)
+        results = map_batches(begin, chunks, workers, False, CHUNKS_PER_WORKER, message)
+        with contextlib.closing(results):
+            for each in results:
+                yield from each
+                bar.update(len(each))
 
 
 def map_batches(
@@ -90,34 +90,43 @@ def map_batches(
     batches: Iterable[Any],
     processes: int,
     spawn: bool = False,
-) -> Iterator[Any]:
+    ahead: int = 2,
+    message: str = "",
+) -> Generator[Any, None, None]:
     """Like `map(begin(), batches)`, in several processes and in order.
 
     Args:
         begin: makes the function, in each process, before a batch is read.
-        batches: read on demand, two per process.
+        batches: read on demand.
         processes: their number.
         spawn: whether they start anew, as a fork cannot use a GPU or the threads of its parent;
             then `begin` is pickled.
+        ahead: batches that are read at a time, for each process.
+        message: of the error; empty for that of a command with --processes.
 
     Raises:
         ConfigurationError: a process was killed.
     """
+    message = message or killed(processes, "", "--processes")
+    # fork, so that the function and its models need no pickling
+    context = spawn_context() if spawn else multiprocessing.get_context("fork")
     pending: collections.deque[Any] = collections.deque()
-    message = (
-        f"one of {processes} processes was killed, perhaps for lack of memory: give fewer "
-        "--processes"
-    )
-    context = spawn_context() if spawn else None
-    with _pool(begin, processes, message, context, _remember_maker) as pool:
-        for task in [pool.submit(_make) for _ in range(processes)]:
-            task.result()  # an error comes before a batch is read
-        for batch in batches:
-            pending.append(pool.submit(_apply_made, batch))
-            if len(pending) == 2 * processes:
+    with ProcessPoolExecutor(processes, context, _remember, (begin,)) as pool:
+        try:
+            for task in [pool.submit(_make) for _ in range(processes)]:
+                task.result()  # an error comes before a batch is read
+            for batch in batches:
+                pending.append(pool.submit(_apply, batch))
+                if len(pending) == ahead * processes:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        except BaseException as error:  # also of a caller that wants no more results
+            for process in list((pool._processes or {}).values()):
+                process.terminate()  # else the pool waits for what they compute
+            if isinstance(error, BrokenProcessPool):
+                raise ConfigurationError(message) from None
+            raise
 
 
 def on_share(begin: Callable[[], Any], processes: int, cpu: bool) -> Any:
@@ -136,31 +145,6 @@ def on_share(begin: Callable[[], Any], processes: int, cpu: bool) -> Any:
     return begin()
 
 
-@contextlib.contextmanager
-def _pool(
-    function: Callable[..., Any],
-    processes: int,
-    killed: str,
-    context: Any = None,
-    remember: Callable[..., None] | None = None,
-) -> Iterator[ProcessPoolExecutor]:
-    """Processes that know a function. Any error, or an interrupt, stops what they compute.
-
-    Raises:
-        ConfigurationError: a process was killed; its text is `killed`.
-    """
-    # fork, so that the function and its models need no pickling
-    context = context or multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(processes, context, remember or _remember, (function,)) as pool:
-        try:
-            yield pool
-        except BaseException as error:  # also of a caller that wants no more results
-            terminate(pool)
-            if isinstance(error, BrokenProcessPool):
-                raise ConfigurationError(killed) from None
-            raise
-
-
 def spawn_context() -> Any:
     """The "spawn" of multiprocessing, with a tracker of semaphores that a closed terminal spares.
 
@@ -174,35 +158,19 @@ def spawn_context() -> Any:
     return multiprocessing.get_context("spawn")
 
 
-def terminate(pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool at once; otherwise its shutdown waits for their tasks."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
-
-
-def killed(workers: int, description: str, option: str = "--workers") -> str:
+def killed(workers: int, description: str = "", option: str = "--workers") -> str:
     """The message if one of several processes was killed."""
-    fewer = f" or give fewer {option}" if option else ""
+    fewer, what = f" or give fewer {option}" * bool(option), f" ({description})" * bool(description)
     return (
-        f"one of {workers} processes was killed ({description}), perhaps for lack of memory: free "
+        f"one of {workers} processes was killed{what}, perhaps for lack of memory: free "
         f"memory{fewer}, and rerun"
     )
 
 
-def _results(pending: collections.deque[Any], bar: Any) -> Iterator[Any]:
-    results = pending.popleft().result()
-    yield from results
-    bar.update(len(results))
-
-
-def _remember(function: Callable[..., Any]) -> None:
+def _remember(begin: Callable[[], Any]) -> None:
     global _function
-    _function = function
+    _function = functools.cache(begin)
     belong_to_parent()
-
-
-def _remember_maker(begin: Callable[[], Any]) -> None:
-    _remember(functools.lru_cache(begin))
 
 
 def belong_to_parent() -> None:
@@ -230,11 +198,6 @@ def _make() -> None:
     _function()
 
 
-def _apply_made(batch: Any) -> Any:
+def _apply(batch: Any) -> Any:
     assert _function is not None
     return _function()(batch)
-
-
-def _apply(chunk: list[Any]) -> list[Any]:
-    assert _function is not None
-    return [_function(line) for line in chunk]
