@@ -17,21 +17,6 @@ def model(build_joined):
     return build_joined(*COPY)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"beam_size": 1},
-        {"no_repeat_ngram_size": 2},
-        {"min_len": 10, "unk_penalty": 2.0},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_options(build_generator, model, make_sample, options, side):
-    assert_same_results(build_generator, [model], make_sample(LENGTHS, side=side), **options)
-
-
 @torch.no_grad()
 def test_the_temperature_counts_for_copied_words(model, make_sample):
     """fairseq divides the logits, which are those of generated words alone."""
@@ -54,9 +39,10 @@ def test_the_temperature_counts_for_copied_words(model, make_sample):
         "--encoder-token-mixer fastformer --decoder-ffn mscffn --share-all-embeddings",
     ],
 )
-def test_decoders(build_joined, build_generator, make_sample, words):
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_decoders(build_joined, build_generator, make_sample, words, side):
     model = build_joined(*COPY, *words.split())
-    assert_same_results(build_generator, [model], make_sample(LENGTHS))
+    assert_same_results(build_generator, [model], make_sample(LENGTHS, side=side))
 
 
 def test_an_ensemble_with_one_that_does_not_copy(build_joined, build_generator, model, make_sample):

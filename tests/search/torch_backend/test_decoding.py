@@ -7,31 +7,20 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
-from fairseq_plugins.search.torch_backend import accelerate, decoding, grouped_top_k
+from fairseq_plugins.search.torch_backend import accelerate, grouped_top_k
 from fairseq_plugins.search.torch_backend.ensemble import BeamEnsemble
-from fairseq_plugins.search.torch_backend.generator import BeamGenerator
 from fairseq_plugins.search.torch_backend.grouped_top_k import best_continuations
 from tests.search.torch_backend.conftest import assert_same_hypotheses
 from tests.tiny_models import TINY
 
 LENGTHS = (5, 1, 9, 3)
 TWO_LAYERS = "--encoder-blocks 1,1 --decoder-layers 2"
+pytestmark = pytest.mark.usefixtures("small_sizes")
 
 
 @pytest.fixture(scope="module")
 def model(build):
     return build(*TWO_LAYERS.split())
-
-
-@pytest.fixture(autouse=True)
-def small_sizes(monkeypatch):
-    """So that a toy's vocabulary has groups, and its short outputs outgrow the first memory."""
-    monkeypatch.setattr(grouped_top_k, "GROUP", 3)
-    monkeypatch.setattr(decoding, "FIRST_STEPS", 2)
-
-
-def test_the_toy_has_groups(dictionary):
-    assert len(dictionary) // grouped_top_k.GROUP >= 2 * 5
 
 
 def assert_same_results(build_generator, models, sample, **options):
@@ -44,25 +33,6 @@ def assert_same_results(build_generator, models, sample, **options):
     assert_same_hypotheses(*results)
     said = {tuple(h["tokens"].tolist()) for hypotheses in results[0] for h in hypotheses}
     assert len(said) > 1, "all say the same: nothing is tested"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"beam_size": 1},
-        {"beam_size": 2, "len_penalty": 2.0},
-        {"normalize_scores": False, "temperature": 0.7},
-        {"min_len": 10, "unk_penalty": 2.0},
-        {"max_len_a": 1, "max_len_b": 2},
-        {"no_repeat_ngram_size": 2},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_options(build_generator, model, make_sample, options, side):
-    sample = make_sample(LENGTHS, side=side)
-    assert_same_results(build_generator, [model], sample, **options)
 
 
 def test_other_searches(build_generator, dictionary, model, make_sample):
@@ -79,21 +49,6 @@ def test_other_searches(build_generator, dictionary, model, make_sample):
         torch.manual_seed(1)
         expected = build_generator([model], False, search_strategy=make()).generate([model], sample)
         assert_same_hypotheses(found, expected)
-
-
-@pytest.mark.parametrize("prefix", [[[7], [8], [9], [10]], [[7, 8], [9, 1], [1, 1], [5, 2]]])
-def test_prefixes(build_generator, model, make_sample, prefix):
-    sample, prefix = make_sample(LENGTHS), torch.tensor(prefix)
-    found, expected = (
-        build_generator([model], accelerated).generate([model], sample, prefix_tokens=prefix)
-        for accelerated in (True, False)
-    )
-    # where a prefix has ended the sentence, what follows has no probability and no order
-    ended = (prefix == 2).any(dim=1).tolist()
-    assert_same_hypotheses(
-        [h[:1] if end else h for h, end in zip(found, ended)],
-        [h[:1] if end else h for h, end in zip(expected, ended)],
-    )
 
 
 @pytest.mark.parametrize("accelerated", [True, False])
@@ -138,11 +93,19 @@ def test_a_constraint_on_the_length(build_generator, dictionary, model, make_sam
         "--adaptive-softmax-cutoff 8,20",
         "--share-decoder-input-output-embed --activation-fn gelu",
         "--encoder-token-mixer fastformer --encoder-ffn mscffn",
+        # fairseq's own
+        "--decoder-layers 2 --quant-noise-pq 0.1 --quant-noise-pq-block-size 2",
+        "--decoder-layers 1 --decoder-normalize-before --share-decoder-input-output-embed",
+        "--decoder-layers 1 --adaptive-softmax-cutoff 8,20 --layernorm-embedding",
     ],
 )
-def test_decoders(build, build_generator, make_sample, words):
-    model = build(*TWO_LAYERS.split(), *words.split())
-    assert_same_results(build_generator, [model], make_sample(LENGTHS))
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_decoders(build, build_generator, make_sample, words, side):
+    if words.startswith("--decoder-layers"):
+        model = build(*words.split(), arch="transformer")
+    else:
+        model = build(*TWO_LAYERS.split(), *words.split())
+    assert_same_results(build_generator, [model], make_sample(LENGTHS, side=side))
 
 
 def test_a_smaller_projection(parse, build_generator, tiny_words, make_sample):
@@ -151,11 +114,6 @@ def test_a_smaller_projection(parse, build_generator, tiny_words, make_sample):
     model = setup.build_model()
     assert model.decoder.project_out_dim is not None
     assert_same_results(build_generator, [model], make_sample(LENGTHS))
-
-
-def test_ensembles(build, build_generator, model, make_sample):
-    other = build(*"--encoder-blocks 1,2 --time-window 3 --decoder-layers 1".split(), seed=2)
-    assert_same_results(build_generator, [model, other], make_sample(LENGTHS))
 
 
 def test_alone_and_in_a_batch(build_generator, model, make_sample):
@@ -216,20 +174,6 @@ def test_a_decoder_without_layers_is_left_to_fairseq(build, build_generator, mak
         assert [a["tokens"].tolist() for a in some] == [b["tokens"].tolist() for b in others]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--decoder-layers 2 --quant-noise-pq 0.1 --quant-noise-pq-block-size 2",
-        "--decoder-layers 1 --decoder-normalize-before --share-decoder-input-output-embed",
-        "--decoder-layers 1 --adaptive-softmax-cutoff 8,20 --layernorm-embedding",
-    ],
-)
-def test_fairseqs_own_transformer(build, build_generator, model, make_sample, words):
-    fairseqs = build(*words.split(), arch="transformer")
-    sample = make_sample(LENGTHS)
-    assert_same_results(build_generator, [fairseqs], sample)
-
-
 def test_subclasses_are_left_alone(build, dictionary, model):
     class OtherGenerator(SequenceGenerator):
         pass
@@ -281,18 +225,6 @@ def test_the_best_continuations_are_those_of_beam_search(dictionary, monkeypatch
             expected = plain.step(step, lprobs, scores[:, :, :step])
             for a, b in zip(found, expected):
                 assert torch.equal(a, b)
-
-
-def test_tasks_build_it(parse, model):
-    from argparse import Namespace
-
-    setup = parse("--arch", "transformer_ftc")
-    generator = setup.task.build_generator([model], Namespace(beam=3))
-    assert isinstance(generator.model, BeamEnsemble)
-    assert type(generator) is BeamGenerator
-    sampling = setup.task.build_generator([model], Namespace(beam=3, sampling=True))
-    assert isinstance(sampling.model, BeamEnsemble)
-    assert type(sampling.search) is search.Sampling
 
 
 def test_fairseq_generate_says_the_same(
