@@ -175,7 +175,8 @@ def test_an_interrupt_of_the_first_imports_is_a_line(tmp_path):
 def test_a_reader_that_goes_away_is_no_error(monkeypatch, words, unbuffered, status):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "fairseq_plugins", *words.split()]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
-        process.stdout.close()
-        assert process.stderr.read() == b"" and process.wait() == status
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.stderr, done.returncode) == (b"", status)

@@ -72,7 +72,9 @@ def test_a_job_that_reaches_its_time_limit_saves_and_is_queued_again(tmp_path):
         "SLURM_JOB_ID": "7",
         "SLURM_SUBMIT_DIR": str(ROOT),
     }
-    done = subprocess.run(["bash", script, "transformer_ftc", "data"], env=environment, timeout=60)
+    done = subprocess.run(
+        ["bash", script, "transformer_ftc", "data"], env=environment, timeout=1200
+    )
     assert done.returncode == 0
     assert log.read_text().split("\n")[:3] == [
         "scancel --signal TERM 7",

@@ -36,7 +36,7 @@ def test_owners_capture_one_after_the_other_and_share_no_memory(monkeypatch):
             new_graph = graph_class(torch.device("cuda"))
             for _ in range(5):
                 graph = new_graph()
-                together.wait(60)
+                together.wait(1200)
                 with graph.warming_up():
                     pass
                 with graph.capturing():

@@ -407,7 +407,7 @@ def test_a_process_that_is_forked_while_a_thread_translates_translates(exported)
         if child == 0:
             with translator._counting:
                 os._exit(0)
-    for _ in range(1000):
+    for _ in range(60000):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break

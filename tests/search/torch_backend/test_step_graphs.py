@@ -235,7 +235,7 @@ def test_a_search_at_the_same_time_is_not_captured(build_generator, models, make
             target=lambda: found.append(generator.generate(models["ftc"], sample))
         )
         thread.start()
-        thread.join(60)
+        thread.join(1200)
     assert_close(found[0], expected)
     assert Counted.replays == replays
     assert_close(generator.generate(models["ftc"], sample), expected)
