@@ -34,7 +34,6 @@ GRAPHS = (ENCODER, DECODER)
 # each costs many seconds of torch's exporter: a case tries several things at once, and those that
 # are not in USUAL are slow
 USUAL = (
-    "fairseq's, learned positions, gelu",
     "all, min, linear, pre-norm",
     "flowformer, switch in the decoder, copying",
 )
@@ -262,13 +261,10 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
         assert (exported.folder / name).stat().st_size < 0.3 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words, lookups",
-    [
-        ("--share-all-embeddings", 3),
-        pytest.param("--share-decoder-input-output-embed", 2, marks=pytest.mark.slow),
-        pytest.param("", 0, marks=pytest.mark.slow),
-    ],
+    [("--share-all-embeddings", 3), ("--share-decoder-input-output-embed", 2), ("", 0)],
 )
 def test_shared_embeddings_are_stored_once(
     tmp_path, monkeypatch, export_joined, joined_task, sources, words, lookups

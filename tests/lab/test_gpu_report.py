@@ -60,6 +60,7 @@ def test_every_part_can_be_asked_for(places, run, part, toy):
         assert name == "pytest" and ("--collect-only" in words) == toy
 
 
+@pytest.mark.slow
 def test_every_contender_can_be_built():
     """Architectures and options are those of fairseq-train and of this package."""
     models = {

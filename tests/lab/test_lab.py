@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "fairseq_plugins"
@@ -21,6 +23,7 @@ assert not any(place.endswith("fairseq_plugins") for place in path), path
 """
 
 
+@pytest.mark.slow
 def test_it_is_a_user_dir(tmp_path):
     """Not installed, with models of its own, which register once under either name."""
     for folder in (PACKAGE, LAB):

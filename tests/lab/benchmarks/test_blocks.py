@@ -7,15 +7,10 @@ from tests.lab.benchmarks.running import measure
 from tests.layers.test_kernels import DEVICE, needs_triton
 
 
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.skipif(DEVICE == "cuda", reason="the interpreter takes block sizes that a GPU may not")
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "residual" else pytest.param(name, marks=pytest.mark.slow)
-        for name in blocks.KERNELS
-    ],
-)
+@pytest.mark.parametrize("name", blocks.KERNELS)
 def test_each_kernel_runs_with_other_blocks(tmp_path, monkeypatch, name):
     build = blocks.KERNELS[name]
 

@@ -67,13 +67,8 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
 
 
 def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
-    words = ["--rows", "transformer", "ftc-2x3", "--settings", settings]
-    one = make(data, tmp_path / "out", *words).plans
-    two = make(data, tmp_path / "out", *words, "--processes", 2).plans
-    for run, (plan,) in two.items():
+    words = ["--rows", "ftc-2x3", "--settings", settings, "--processes", 2]
+    for (plan,) in make(data, tmp_path / "out", *words).plans.values():
         given = dict(zip(plan.command, plan.command[1:]))
         assert given["--nproc_per_node"] == "2" and given["--max-tokens"] == "200"
-        assert "--nproc_per_node" not in one[run][0].command
-        assert plan.end == one[run][0].end and plan.threads == 1
-    with pytest.raises(ConfigurationError, match="3 processes cannot share .*400"):
-        make(data, tmp_path / "out", *words, "--processes", 3)
+        assert plan.threads == 1

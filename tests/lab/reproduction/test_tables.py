@@ -84,13 +84,16 @@ def planned(name, reduced, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
+    "name, reduced",
     [
-        name if name == "fastformer-imdb" else pytest.param(name, marks=pytest.mark.slow)
-        for name in CLASSIFICATION
+        ("fastformer-imdb", False),
+        *(
+            pytest.param(name, reduced, marks=pytest.mark.slow)
+            for name in CLASSIFICATION
+            for reduced in (False, True)
+        ),
     ],
 )
-@pytest.mark.parametrize("reduced", [False, True])
 def test_rows_differ_only_in_what_they_compare(name, reduced, labelled_data, tmp_path):
     rows = planned(name, reduced, labelled_data, tmp_path)
     switch = {"switch_experts", "encoder_ffn_embed_dim"}
