@@ -6,6 +6,8 @@ import random
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairseq_plugins.files import write_lines
+
 NOUNS = {
     "der Hund": "the dog", "die Katze": "the cat", "das Mädchen": "the girl",
     "der Bär": "the bear", "Müllers": "the Millers", "Zoë": "Zoe",
@@ -69,6 +71,17 @@ def within(folder):
 def call(command, *words):
     module = importlib.import_module("fairseq_plugins.cli." + command.replace("-", "_"))
     assert module.main([str(word) for word in words]) == 0
+
+
+def prepare(folder, text, *words, languages=("de", "en"), name="data"):
+    """The folder that prepare-translation makes of {split: (source lines, target lines)}."""
+    given = ["--source-lang", languages[0], "--target-lang", languages[1], "--workers", 1]
+    for split, sides in text.items():
+        for language, lines in zip(languages, sides, strict=True):
+            write_lines(folder / f"{split}.{language}", lines)
+        given += [f"--{split}", folder / split]
+    call("prepare-translation", folder / name, *given, *words)
+    return folder / name
 
 
 def translation(folder, run_train, subword, size):

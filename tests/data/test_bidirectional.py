@@ -10,26 +10,21 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_plugins.cli import prepare_bidirectional, prepare_translation
+from fairseq_plugins.cli import prepare_bidirectional
 from fairseq_plugins.errors import ConfigurationError
+from tests.tiny_runs import prepare
 
 
 @pytest.fixture(scope="module")
 def make_pair(tmp_path_factory):
     def make(*words):
-        folder = tmp_path_factory.mktemp("pair")
-        generator = random.Random(1)
+        generator, text = random.Random(1), {}
         for split, size in (("train", 40), ("valid", 5), ("test", 4)):
             numbers = [generator.randint(0, 999) for _ in range(size)]
-            for language, text in (("fr", "l'an {} & plus ."), ("en", "the year {} & more .")):
-                lines = "".join(text.format(n) + "\n" for n in numbers)
-                (folder / f"{split}.{language}").write_text(lines, encoding="utf-8")
-        prepare_translation.main(
-            [str(folder / "data"), "--source-lang", "fr", "--target-lang", "en", "--workers", "1"]
-            + ["--vocab-size", "40", "--subword", "bpe", *words]
-            + [w for s in ("train", "valid", "test") for w in (f"--{s}", str(folder / s))]
-        )
-        return folder / "data"
+            sides = "l'an {} & plus .", "the year {} & more ."
+            text[split] = [[side.format(n) for n in numbers] for side in sides]
+        words = ["--vocab-size", 40, "--subword", "bpe", *words]
+        return prepare(tmp_path_factory.mktemp("pair"), text, *words, languages=("fr", "en"))
 
     return make
 

@@ -17,13 +17,14 @@ import torch
 
 from fairseq_plugins import files
 from fairseq_plugins.cli import evaluate as command
-from fairseq_plugins.cli import prepare_summarization, prepare_translation
+from fairseq_plugins.cli import prepare_summarization
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import translation
 from fairseq_plugins.evaluate.summarization import Summaries
 from fairseq_plugins.evaluate.translation import Translations
+from tests import tiny_runs
 from tests.conftest import ROOT, reversed_copy
 
 TARGET = [  # with what Moses escapes, splits and joins
@@ -39,22 +40,10 @@ TARGET = [  # with what Moses escapes, splits and joins
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory):
     """prepare(options...) -> a folder made by prepare-translation."""
-    raw = tmp_path_factory.mktemp("raw")
-    repeated = {"train": TARGET * 20, "test": TARGET * 3, "valid": TARGET}
-    for split, lines in repeated.items():
-        for language, text in (("en", lines), ("de", [line.upper() for line in lines])):
-            (raw / f"{split}.{language}").write_text("\n".join(text) + "\n", encoding="utf-8")
-
-    def run(*options):
-        folder = tmp_path_factory.mktemp("prepared") / "data"
-        words = [folder, "--source-lang", "de", "--target-lang", "en", "--workers", 1]
-        for split in repeated:
-            words += [f"--{split}", raw / split]
-        words += ["--vocab-size", 80, *options]
-        assert prepare_translation.main([str(word) for word in words]) == 0
-        return folder
-
-    return run
+    text = {"train": TARGET * 20, "test": TARGET * 3, "valid": TARGET}
+    text = {split: ([line.upper() for line in lines], lines) for split, lines in text.items()}
+    make = tmp_path_factory.mktemp
+    return lambda *words: tiny_runs.prepare(make("prepared"), text, "--vocab-size", 80, *words)
 
 
 @pytest.fixture(scope="module")
@@ -415,17 +404,6 @@ def test_data_of_other_languages_are_refused(data, fresh_run, tmp_path, translat
     with pytest.raises(ConfigurationError, match="translates fr to en, but .* for de and en: give"):
         call(data, fresh_run)
     assert translations.calls == []
-
-
-def test_other_dictionaries_of_equal_size_are_refused(data, prepare, fresh_run, translations):
-    other = prepare("--lowercase", "--joined-dictionary")
-    call(other, fresh_run)
-    for name in ("dict.de.txt", "dict.en.txt"):
-        words = (other / name).read_text("utf-8")
-        (other / name).write_text(words.replace("m", "q"), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=f"not trained with the dictionaries in {other}"):
-        call(other, fresh_run)
-    assert len(translations.calls) == 1
 
 
 def test_models_of_two_directions_are_not_compared(data, fresh_run, tmp_path, translations):

@@ -6,8 +6,9 @@ import random
 import pytest
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.cli import evaluate, export, prepare_translation
+from fairseq_plugins.cli import evaluate, export
 from tests.conftest import OPTIMIZATION
+from tests.tiny_runs import prepare
 
 WORDS = "tea milk rice bread salt soup fish corn".split()
 MODEL = (
@@ -36,14 +37,9 @@ def folder(tmp_path_factory):
     """A language whose translation is a copy, with odd lines in the test set."""
     folder, draw = tmp_path_factory.mktemp("copies"), random.Random(1)
     lines = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) + "." for _ in range(200)]
-    for split, text in {"train": lines, "valid": lines[:10], "test": ODD + lines[:6]}.items():
-        for language in ("de", "en"):
-            (folder / f"{split}.{language}").write_text("\n".join(text) + "\n", encoding="utf-8")
-    words = ["--source-lang", "de", "--target-lang", "en", "--joined-dictionary", "--workers", "1"]
-    for split in ("train", "valid", "test"):
-        words += [f"--{split}", str(folder / split)]
-    words += ["--subword", "bpe", "--vocab-size", "40"]
-    prepare_translation.main([str(folder / "data"), *words])
+    text = {"train": lines, "valid": lines[:10], "test": ODD + lines[:6]}
+    text = {split: (some, some) for split, some in text.items()}
+    prepare(folder, text, *"--joined-dictionary --subword bpe --vocab-size 40".split())
     return folder
 
 
@@ -51,7 +47,7 @@ def folder(tmp_path_factory):
 def run(folder, run_train):
     run_train(
         *(folder / "data", *MODEL, *OPTIMIZATION, "--save-dir", folder / "run", "--lr", 0.01),
-        *("--max-update", 60, "--save-interval-updates", 20, "--keep-best-checkpoints", 2),
+        *("--max-update", 60, "--no-epoch-checkpoints"),
     )
     return folder / "run"
 

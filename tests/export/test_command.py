@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from fairseq_plugins import cli
-from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.model import options_of_export, parse_generation
@@ -24,6 +23,7 @@ from fairseq_plugins.export.folder import check_new_folder, new_folder
 from fairseq_plugins.search.onnx_backend.folder import Export
 from fairseq_plugins.search.text import Output
 from tests.conftest import SIZES, write_toy_text
+from tests.tiny_runs import call
 
 LIMIT = 8  # positions of the model's sources
 
@@ -32,11 +32,9 @@ LIMIT = 8  # positions of the model's sources
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     write_toy_text(folder / "raw", SIZES)
-    words = [folder / "data", "--source-lang", "src", "--target-lang", "tgt", "--workers", 1]
-    words += ["--tokenizer", "none", "--vocab-size", 80]
-    for split in SIZES:
-        words += [f"--{split}", folder / "raw" / split]
-    assert prepare_translation.main([str(word) for word in words]) == 0
+    words = "--source-lang src --target-lang tgt --workers 1 --tokenizer none --vocab-size 80"
+    texts = [word for split in SIZES for word in (f"--{split}", folder / "raw" / split)]
+    call("prepare-translation", folder / "data", *words.split(), *texts)
     return folder / "data"
 
 

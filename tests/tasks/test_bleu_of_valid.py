@@ -12,13 +12,14 @@ from fairseq.logging import metrics
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.cli import prepare_bidirectional, prepare_translation
+from fairseq_plugins.cli import prepare_bidirectional
 from fairseq_plugins.compat.best_score import SCORED_BY
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU, translation
 from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.search.torch_backend import copied
 from fairseq_plugins.tasks.bleu_of_valid import find_scorer, tell
+from tests import tiny_runs
 
 WORDS = dict(zip("I you he tea water rice , ?".split(), "我 你 他 茶 水 饭 ， ？".split()))
 SIZES = {"train": 60, "valid": 20}
@@ -29,26 +30,19 @@ def prepare(tmp_path_factory):
     """prepare(target, options...) -> a prepared folder from English to Chinese or upper case."""
 
     def run(target, *options):
-        folder, generator = tmp_path_factory.mktemp("pair"), random.Random(1)
+        generator, text = random.Random(1), {}
         for split, size in SIZES.items():
-            sides = {"en": "", target: ""}
+            text[split] = [[], []]
             for number in range(size):
                 words = generator.choices([*WORDS], k=generator.randint(4, 9))
-                sides["en"] += " ".join(words) + "\n"
-                if split == "valid" and number == 3:  # nothing to translate
-                    sides["en"] = sides["en"].rstrip("\n").rpartition("\n")[0] + "\n\u200b\n"
                 other = "".join(map(WORDS.get, words)) if target == "zh" else " ".join(words)
-                unknown = "☃" if split == "valid" and number == 5 else ""
-                sides["en"] = sides["en"][:-1] + unknown + "\n"
-                sides[target] += other + unknown + "\n"
-            for side, text in sides.items():
-                (folder / f"{split}.{side}").write_text(text.capitalize(), encoding="utf-8")
-        words = [folder / "data", "--source-lang", "en", "--target-lang", target, "--workers", 1]
-        words += ["--vocab-size", 40, "--max-ratio", 99, "--joined-dictionary", *options]
-        for split in SIZES:
-            words += [f"--{split}", folder / split]
-        assert prepare_translation.main([str(word) for word in words]) == 0
-        return folder / "data"
+                unknown = "☃" * (split == "valid" and number == 5)
+                empty = split == "valid" and number == 3  # nothing to translate
+                text[split][0].append("\u200b" if empty else " ".join(words) + unknown)
+                text[split][1].append(other + unknown)
+        words = ["--vocab-size", 40, "--max-ratio", 99, "--joined-dictionary", *options]
+        folder = tmp_path_factory.mktemp("pair")
+        return tiny_runs.prepare(folder, text, *words, languages=("en", target))
 
     return run
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from fairseq_plugins.api import Translator
-from fairseq_plugins.cli import export, prepare_translation
+from fairseq_plugins.cli import export
 from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, Protection, mismatch, repair
 from fairseq_plugins.text.subwords import KINDS
+from tests import tiny_runs
 from tests.conftest import ROOT
 
 PLAIN = Protection()
@@ -120,15 +121,7 @@ def test_repair_follows_the_alignment(kind, source, written, attended, repaired)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("protected")
-    for split, size in (("train", 60), ("valid", 5)):
-        for side, text in (
-            ("de", "Sieh <b>{0} B\u00e4r</b> {0} kg an"),
-            ("en", "See <b>{0} x</b> {0} kg"),
-        ):
-            lines = "".join(text.format(number) + ".\n" for number in range(10, 10 + size))
-            (folder / f"{split}.{side}").write_text(lines, "utf-8")
-    return folder
+    return tmp_path_factory.mktemp("protected")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +144,13 @@ def test_wrong_patterns_are_told(corpus, tmp_path, line, words, message):
 
 
 def prepare(folder, name, *words):
-    argv = [folder / name, "--source-lang", "de", "--target-lang", "en", "--joined-dictionary"]
-    argv += ["--train", folder / "train", "--valid", folder / "valid", "--vocab-size", 60]
-    assert prepare_translation.main([str(w) for w in (*argv, "--workers", 1, *words)]) == 0
-    return folder / name
+    sides = "Sieh <b>{0} B\u00e4r</b> {0} kg an.", "See <b>{0} x</b> {0} kg."
+    text = {
+        split: [[side.format(number) for number in range(10, 10 + size)] for side in sides]
+        for split, size in (("train", 60), ("valid", 5))
+    }
+    words = ("--joined-dictionary", "--vocab-size", 60, *words)
+    return tiny_runs.prepare(folder, text, *words, name=name)
 
 
 @pytest.mark.parametrize("words", ["", "--subword bpe", "--subword bpe --tokenizer none"])

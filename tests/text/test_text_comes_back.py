@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.prepared_folder import RECORD, Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import translation
 from fairseq_plugins.evaluate.translation import Text, Translations
 from fairseq_plugins.text.languages import is_unspaced
+from tests import tiny_runs
 
 
 def sentences():
@@ -45,20 +45,11 @@ def decomposed(line):
 @pytest.fixture(scope="module")
 def prepare(tmp_path_factory):
     """prepare(options...) -> a folder with all sentences, as target and decomposed as source."""
-
-    def run(*options):
-        folder = tmp_path_factory.mktemp("languages")
-        words = [folder / "data", "--source-lang", "en", "--target-lang", "mul", *options]
-        words += ["--max-ratio", 1000, "--workers", 1]
-        for split in ("train", "valid"):
-            for side, form in (("en", decomposed), ("mul", str)):
-                text = "".join(f"{form(line)}\n" for line in LINES)
-                (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
-            words += [f"--{split}", folder / split]
-        assert prepare_translation.main([str(word) for word in words]) == 0
-        return folder / "data"
-
-    return run
+    text = dict.fromkeys(("train", "valid"), (list(map(decomposed, LINES)), LINES))
+    how = {"languages": ("en", "mul")}
+    return lambda *words: tiny_runs.prepare(
+        tmp_path_factory.mktemp("languages"), text, "--max-ratio", 1000, *words, **how
+    )
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +106,9 @@ def test_moses_restores_not_all(prepare):
     ],
 )
 def test_the_default_depends_on_options_alone(source, target, words, kind, tokenizer, tmp_path):
-    for split in ("train", "valid"):
-        for language in (source, target):
-            (tmp_path / f"{split}.{language}").write_text("Abab ab.\n" * 9)
-    given = [tmp_path / "data", "--source-lang", source, "--target-lang", target, *words]
-    given += ["--train", tmp_path / "train", "--valid", tmp_path / "valid", "--workers", 1]
-    prepare_translation.main([str(word) for word in given])
-    settings = Prepared(tmp_path / "data").processing
+    text = dict.fromkeys(("train", "valid"), [["Abab ab."] * 9] * 2)
+    data = tiny_runs.prepare(tmp_path, text, *words, languages=(source, target))
+    settings = Prepared(data).processing
     assert (settings.subword, settings.tokenizer) == (kind, tokenizer)
     assert settings.normalization == "NFC"
 

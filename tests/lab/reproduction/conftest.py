@@ -1,13 +1,13 @@
 """A prepared toy corpus, reproductions on it, and results and logs as `reproduce` has them."""
 
-import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.cli import evaluate, prepare_translation
+from fairseq_plugins.cli import evaluate
 from fairseq_plugins.cli.train import read_request
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
 from fairseq_plugins.options.arguments import read
@@ -15,6 +15,7 @@ from fairseq_plugins.train import planning, sweep
 from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import SIZES
 from tests.here import train
+from tests.tiny_runs import prepare
 
 FTC_PAPER = table_of("ftc")
 TINY = """
@@ -42,14 +43,12 @@ def settings(tmp_path):
 def data(tmp_path_factory, toy_data) -> Path:
     """The toy corpus, prepared as IWSLT'14 is."""
     folder = tmp_path_factory.mktemp("prepared")
-    words = [folder / "data", "--source-lang", "de", "--target-lang", "en", "--workers", 1]
-    words += ["--vocab-size", 60, "--joined-dictionary", "--tokenizer", "none"]
-    for split in SIZES:
-        for ours, its in (("de", "src"), ("en", "tgt")):
-            shutil.copy(str(toy_data.raw / f"{split}.{its}"), str(folder / f"{split}.{ours}"))
-        words += [f"--{split}", folder / split]
-    assert prepare_translation.main([str(word) for word in words]) == 0
-    return folder / "data"
+    text = {
+        split: [read_lines(toy_data.raw / f"{split}.{side}") for side in ("src", "tgt")]
+        for split in SIZES
+    }
+    words = "--vocab-size 60 --joined-dictionary --tokenizer none".split()
+    return prepare(folder, text, *words)
 
 
 def make(data, out, *words, table="ftc"):
