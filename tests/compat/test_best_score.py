@@ -15,7 +15,6 @@ BLEU = [
     "metric, option, value",
     [
         ([], "--valid-subset", "test"),
-        ([], "--max-valid-steps", 1),
         (BLEU, "--eval-bleu-args", '{"beam": 2, "max_len_b": 5}'),
     ],
 )

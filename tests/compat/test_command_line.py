@@ -57,34 +57,21 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
         assert loss() == loss("--bpe", bpe)
 
 
-@pytest.mark.parametrize(
-    "right, wrong, told",
-    [
-        pytest.param(
-            "time_window: 1", "time_window: -1", "--time-window -1", marks=pytest.mark.slow
-        ),
-        ("lr_scheduler: {_name: fixed}\n", "", "--lr-scheduler is missing: give one, such as inv"),
-    ],
-)
-def test_a_wrong_option_is_one_line_with_hydra_too(
-    right, wrong, told, tmp_path, toy_data, run_process
-):
-    text = (
+def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_process):
+    (tmp_path / "wrong.yaml").write_text(
         f"common: {{user_dir: {USER_DIR}, cpu: true}}\n"
         f"task: {{_name: translation, data: {toy_data.bin}, source_lang: src, target_lang: tgt}}\n"
         "model: {_name: transformer_ftc, time_window: 1}\n"
         "criterion: {_name: cross_entropy}\n"
         "optimizer: {_name: adam}\n"
-        "lr_scheduler: {_name: fixed}\n"
         "optimization: {update_freq: [1]}\n"
         "dataset: {max_tokens: 100}\n"
     )
-    assert right in text
-    (tmp_path / "wrong.yaml").write_text(text.replace(right, wrong))
     words = ["-W", "ignore", "-m", "fairseq_cli.hydra_train", "--config-dir", tmp_path]
     done = run_process([sys.executable, *words, "--config-name", "wrong"], cwd=tmp_path)
     assert done.returncode == 1 and "Traceback" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith(f"error: {told}")
+    told = "error: --lr-scheduler is missing: give one, such as inv"
+    assert done.stdout.splitlines()[-1].startswith(told)
 
 
 def test_a_link_of_another_name_is_refused_in_one_line(toy_data, tmp_path, run_process):

@@ -220,7 +220,14 @@ def test_a_forked_helper_ends_when_it_is_told_to(
 
 
 @forks
-@pytest.mark.parametrize("when", ["a worker begins", "a batch is awaited", "all is done"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "a batch is awaited",
+        pytest.param("a worker begins", marks=pytest.mark.slow),
+        pytest.param("all is done", marks=pytest.mark.slow),
+    ],
+)
 def test_it_saves_when_the_signal_also_reaches_its_data_loaders(
     when, tmp_path, run_train, toy_data, train_args, monkeypatch
 ):

@@ -11,14 +11,11 @@ from fairseq_plugins.layers.token_mixers import Fastformer
 from fairseq_plugins.search.torch_backend.int8 import ENGINES_WITH_SCALES_PER_OUTPUT, quantize
 
 WIDE = "--encoder-embed-dim 48 --decoder-embed-dim 48 --decoder-layers 2".split()
-MODELS = [
-    "transformer_ftc --encoder-blocks 1,1",
+MODELS = [  # tests/contract has each mixer and network
     "transformer_ftc --encoder-blocks 1,1 --feature-pooling linear --decoder-normalize-before",
-    "transformer_ftc --encoder-blocks 1,1 --encoder-ffn mscffn --decoder-ffn mscffn",
     "transformer_ftc --encoder-blocks 1,1 --share-decoder-input-output-embed",
     "transformer_ftc --encoder-blocks 1,1 --adaptive-softmax-cutoff 8,20",
-    "fastformer_encoder --encoder-blocks 2",
-    "fastformer_encoder --encoder-blocks 1,1 --time-window 2 --fastformer-sharing none",
+    "fastformer_encoder --encoder-blocks 1,1 --time-window 2 --decoder-ffn mscffn",
     "transformer --encoder-layers 2",
 ]
 
