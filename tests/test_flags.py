@@ -97,13 +97,6 @@ def test_eval_bleu_with_moses_chooses_the_best_and_resumes(train, tmp_path):
     assert load(tmp_path)["extra_state"]["best"] == pytest.approx(max(scores), abs=0.01)
 
 
-def test_finetune_from_model_takes_the_weights_and_nothing_else(train, tmp_path, trained):
-    source = trained[0] / "checkpoint_last.pt"
-    train(tmp_path, "--finetune-from-model", source, "--max-update", 1, "--lr", 1e-12)
-    assert updates(tmp_path) == 1
-    assert_equal_parameters(load(tmp_path)["model"], load(trained[0])["model"], rtol=0, atol=1e-9)
-
-
 def test_a_training_may_begin_with_some_of_the_layers_of_a_model(train, generate, tmp_path):
     """fairseq resumes and loads no such training: its checkpoints claim all layers."""
     whole, some = tmp_path / "whole", tmp_path / "some"
@@ -123,17 +116,6 @@ def test_a_training_may_begin_with_some_of_the_layers_of_a_model(train, generate
         pair = old[name.format(before) + ".weight"], new[name.format(after) + ".weight"]
         torch.testing.assert_close(*pair, rtol=0, atol=1e-9)
     assert generate(path=some / "checkpoint_last.pt").count("H-") > 2
-
-
-def test_reset_flags(train, tmp_path, trained):
-    source, before = trained[0] / "checkpoint_last.pt", updates(trained[0])
-    kept = train(tmp_path / "kept", "--restore-file", source, "--max-update", before + 1)
-    assert "begin training epoch 3" in kept and updates(tmp_path / "kept") == before + 1
-    reset = train(
-        tmp_path / "reset", "--restore-file", source, "--max-update", 1, "--reset-optimizer",
-        "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler",
-    )  # fmt: skip
-    assert "begin training epoch 1" in reset and updates(tmp_path / "reset") == 1
 
 
 # Generation
@@ -216,19 +198,6 @@ def test_scoring(scoring, generate):
     score = sacrebleu.corpus_bleu if scoring == "sacrebleu" else sacrebleu.corpus_chrf
     expected = score([texts[i] for i in order], [[targets[str(i)] for i in order]]).score
     assert float(re.search(r"= ([\d.]+)", printed).group(1)) == pytest.approx(expected, abs=0.011)
-
-
-def test_interactive_equals_generate(generate, toy_data, trained, run_interactive):
-    expected = hypotheses(generate("--beam", 3))
-    output = run_interactive(
-        toy_data.bin, "--path", trained[0] / "checkpoint_last.pt", "--beam", 3, "--max-len-b", 8,
-        "--buffer-size", 5, "--batch-size", 5, stdin=(toy_data.raw / "test.src").read_text(),
-    ).output  # fmt: skip
-    found = hypotheses(output)
-    assert sorted(found) == sorted(expected) == list(range(13))
-    for sentence in expected:
-        assert found[sentence][0][1] == expected[sentence][0][1]
-        assert found[sentence][0][0] == pytest.approx(expected[sentence][0][0], abs=1e-4)
 
 
 def test_validate_equals_the_validation_of_the_training(toy_data, trained, run_validate):

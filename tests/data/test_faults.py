@@ -259,15 +259,6 @@ def test_a_finished_folder_with_other_files_is_not_ready(tmp_path, corpus, damag
     path.write_bytes(whole)
 
 
-def test_a_lock_that_is_a_link_leaves_the_file_it_leads_to(tmp_path, corpus):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "data.part").mkdir()
-    (tmp_path / "data.part/preparation.lock").symlink_to(tmp_path / "mine")
-    message = refused(translation, tmp_path / "data", corpus)
-    assert message.startswith("{}.part cannot be written".format(tmp_path / "data"))
-    assert (tmp_path / "mine").read_text() == "mine"
-
-
 @pytest.mark.parametrize("when", ["before the rename", "after the rename"])
 def test_a_preparation_that_ends_while_another_begins(tmp_path, monkeypatch, when):
     """The second finds a folder in use, or the finished one: never an empty one that is ready."""

@@ -18,13 +18,6 @@ from tests.data.test_summarization import SIZES, SMALL, article, write_pairs
 TEXT = "Rain fell. The rain stopped in the city. Nobody came. In the city the rain fell."
 
 
-def test_lead():
-    assert Pretraining("lead", 1).pair(TEXT) == (TEXT[len("Rain fell. ") :], ["Rain fell."])
-    document, summary = Pretraining("lead", 3).pair(TEXT)
-    assert document == "In the city the rain fell." and len(summary) == 3
-    assert Pretraining("lead", 4).pair(TEXT) == ("", [])
-
-
 def test_gap():
     document, summary = Pretraining("gap", 2).pair(TEXT)
     assert summary == ["The rain stopped in the city.", "In the city the rain fell."]

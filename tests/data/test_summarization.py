@@ -10,7 +10,7 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.cli import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.data.cnn_dm import parse_story_file
-from fairseq_plugins.data.prepared_folder import Prepared, Record
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import Item
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError
@@ -128,18 +128,6 @@ def test_pieces_are_learnt_from_no_more_documents_than_asked_for(documents, line
     assert path.read_text().split() == list(lines)
 
 
-def test_processes_change_nothing(prepared, archive, tmp_path, monkeypatch):
-    from fairseq_plugins.system import workers
-
-    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
-    monkeypatch.setattr(workers, "CHUNKS_PER_WORKER", 2)
-    folder = tmp_path / "data"
-    prepare_cnn_dm.main(arguments(archive, folder, "--max-source", "20", "--workers", "2"))
-    for path in sorted(prepared.rglob("*")):
-        if path.is_file():
-            assert path.read_bytes() == (folder / path.relative_to(prepared)).read_bytes(), path
-
-
 def test_missing_stories_and_stories_named_twice_are_refused(archive, tmp_path):
     stories, (train, valid, test) = archive
     more = tmp_path / "more.txt"
@@ -201,23 +189,3 @@ def test_lower_case_is_for_the_model_alone(tmp_path, shared):
     data, dictionary = numbers_of(tmp_path / "data", "train", "source")
     pieces = dictionary.string(data[0])
     assert processor.encode(article(0)) == processor.encode(article(0).upper()) == pieces
-
-
-def test_another_folders_pieces_bring_its_settings(tmp_path):
-    write_pairs(tmp_path, SIZES)
-    words = [word for split in SIZES for word in ("--" + split, tmp_path / split)]
-
-    def prepare(name, *more):
-        arguments = [tmp_path / name, *words, "--workers", 1, *more]
-        prepare_summarization.main([str(word) for word in arguments])
-        return tmp_path / name
-
-    data = prepare("data", "--lowercase", "--vocab-size", 48)
-    other = prepare("other", "--like", data)
-    for path in sorted(data.iterdir()):
-        if path.suffix in (".bin", ".idx", ".model") or path.name.startswith("dict."):
-            assert (other / path.name).read_bytes() == path.read_bytes()
-    settings = Record.read(other).settings
-    assert settings["normalization"] == "NFC"
-    assert settings["lowercase"] and settings["joined_dictionary"]
-    assert settings["vocab_size"] == 48

@@ -144,24 +144,6 @@ def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
     assert "Pairs that are in the training set, too: valid 26 of 26, test 3 of 4\n" in report
 
 
-@pytest.mark.parametrize(
-    "source, target, reason",
-    [
-        (3, 2, None),
-        (2, 3, None),
-        (175, 175, None),
-        (0, 1, "empty side"),
-        (1, 0, "empty side"),
-        (176, 175, "more than 175 words"),
-        (175, 176, "more than 175 words"),
-        (16, 10, "one side more than 1.5 times as long"),
-        (10, 16, "one side more than 1.5 times as long"),
-    ],
-)
-def test_limits(source, target, reason):
-    assert Limits().reason_against("a " * source, " a" * target) == reason
-
-
 def test_a_side_that_nobody_sees_is_empty():
     assert Limits().reason_against("\u200b \ufeff", "b c") == "empty side"
     assert Limits().reason_against("b c", "\u200e \x01") == "empty side"

@@ -6,7 +6,6 @@ import torch
 from fairseq_plugins.layers.copying import (
     CopyAttention,
     CopySpec,
-    copies_of,
     find_before,
     find_word_positions,
 )
@@ -134,23 +133,6 @@ def test_places(vocabulary):
     for words, row in zip(WORDS.tolist(), places.tolist()):
         assert [words[place] for place in row] == words
         assert len(set(row)) == len(set(words))
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_copies_of_some_tokens(packed):
-    """Of log-odds in the layout of the batch, or of its tokens in one row each."""
-    extra = copy(make_module(), *make_inputs()[:3])
-    rows, sentence = torch.tensor([1, 3, 5, 7]), torch.tensor([0, 0, 1, 1])
-    given = dict(extra)
-    if packed:
-        for name in ("copy_log_generate", "copy_log_odds"):
-            given[name] = [extra[name][0].flatten(0, 1)]
-    copies = copies_of(given, rows, sentence)
-    assert copies.sentence is sentence and copies.words is WORDS
-    for n, (b, t) in enumerate([(0, 1), (0, 3), (1, 1), (1, 3)]):
-        assert copies.log_generate[n] == extra["copy_log_generate"][0][b, t]
-        assert torch.equal(copies.log_odds[n], extra["copy_log_odds"][0][b, t])
-    assert copies_of(None, rows, sentence) is copies_of({"attn": [None]}, rows, sentence) is None
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -96,17 +96,15 @@ def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
 
 
 @ALL_FORMS
-@pytest.mark.parametrize("scale", [1.0, 200.0])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_long_input_is_finite_in_reduced_precision(dtype, scale, form):
+def test_long_input_is_finite_in_float16(form):
     """Large scores and 2,048 positions: neither the softmax nor the sums overflow."""
     torch.manual_seed(0)
-    mixer = build(32, 4).to(dtype)
+    mixer = build(32, 4).half()
     with torch.no_grad():
-        mixer.query_score.mul_(scale)
-        mixer.key_score.mul_(scale)
+        mixer.query_score.mul_(200)
+        mixer.key_score.mul_(200)
     use(form, mixer)
-    x = torch.randn(2048, 2, 32).to(dtype).requires_grad_()
+    x = torch.randn(2048, 2, 32).half().requires_grad_()
     mask = padding_mask((2048, 3))
     out = run_or_skip(lambda: mixer(x, x, mask, mask))
     assert torch.isfinite(out).all()

@@ -7,8 +7,6 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
-    LabelSmoothedCrossEntropyRDrop,
-    LabelSmoothedCrossEntropySimCut,
 )
 from fairseq_plugins.models.packed import PackedModel, find_obstacle
 from tests.batches import PAD, TASK, assert_close, run_criterion
@@ -89,30 +87,6 @@ def test_fairseqs_own_transformer_and_criterion(build, make_sample):
         assert_close(found[0], expected[0], "loss", 1e-6)
         for name, gradient in expected[2].items():
             assert_close(found[2][name], gradient, name, 1e-5)
-
-
-@pytest.mark.parametrize("words", ["", "--copy-next"])
-def test_copying(build_joined, make_sample, words):
-    words = f"--encoder-blocks 1,1 --decoder-layers 2 --copy-attention {words}"
-    model = build_joined(*words.split(), "--share-all-embeddings")
-    assert find_obstacle(model) == ""
-    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    for lengths in LENGTHS:
-        assert_same(criterion, model, make_sample(lengths))
-
-
-@pytest.mark.parametrize(
-    "kind, options",
-    [
-        (LabelSmoothedCrossEntropyRDrop, {"rdrop_alpha": 3.0}),
-        (LabelSmoothedCrossEntropySimCut, {"simcut_p": 0.0}),
-    ],
-)
-def test_two_passes(build, make_sample, kind, options):
-    """Both passes are alike without dropout, so a gradient of the divergence would be missed."""
-    model = build("--encoder-blocks", "1,1")
-    criterion = kind(TASK, False, 0.1, **options)
-    assert_same(criterion, model, make_sample((5, 1, 7)))
 
 
 REFUSED = {

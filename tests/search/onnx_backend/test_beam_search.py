@@ -1,7 +1,6 @@
 """The search of exported models finds what fairseq's finds, whatever the batch."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -218,14 +217,6 @@ def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
         scores = (logits / 0.5).log_softmax(1)[range(len(hypothesis.pieces)), hypothesis.pieces]
         assert hypothesis.token_scores == pytest.approx(scores.tolist(), abs=1e-4)
     assert {h.pieces[0] for h in found} == {7} and max(len(h.pieces) for h in found) == 4
-
-
-def test_threads_share_a_model(exported, sources):
-    wanted = [[Input(tokens, 30)] for tokens in sources] * 4
-    expected = [search(exported, batch, Options()) for batch in wanted]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda batch: search(exported, batch, Options()), wanted))
-    assert [f[0][0].pieces for f in found] == [e[0][0].pieces for e in expected]
 
 
 @pytest.mark.parametrize(
