@@ -76,14 +76,14 @@ def test_workers_leave_no_sockets(tmp_path, monkeypatch):
 
 
 class Stuck(Parents):
-    """Writes to a pipe, and holds Python's lock for a minute."""
+    """Writes to a pipe, and holds Python's lock for half an hour."""
 
     def __init__(self, pipe):
         self.pipe = pipe
 
     def __getitem__(self, index):
         os.write(self.pipe, b"x")
-        ctypes.PyDLL(None).sleep(60)
+        ctypes.PyDLL(None).sleep(1800)
 
 
 def test_a_worker_that_hangs_is_killed(monkeypatch):

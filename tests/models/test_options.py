@@ -318,6 +318,7 @@ model: {model}
 """
 
 
+@pytest.mark.slow  # quick ones compose recipes with hydra, and start fairseq-hydra-train
 def test_hydra_train_trains_the_same_model(
     run_process, run_train, run_generate, toy_data, tmp_path
 ):

@@ -1,5 +1,6 @@
 """BLEU of the validation text in training is that of `evaluate`."""
 
+import functools
 import random
 import re
 import shutil
@@ -29,6 +30,7 @@ SIZES = {"train": 60, "valid": 20}
 def prepare(tmp_path_factory):
     """prepare(target, options...) -> a prepared folder from English to Chinese or upper case."""
 
+    @functools.cache
     def run(target, *options):
         generator, text = random.Random(1), {}
         for split, size in SIZES.items():
