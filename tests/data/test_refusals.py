@@ -63,15 +63,9 @@ MISTAKES = [
     (f"{GIVEN} --test absent", "absent.fr does not exist: --test absent is not a file"),
     (f"{PAIR} --train longer --valid valid", "longer.fr has 40 lines and longer.en has 41"),
     (f"{PAIR} --train latin1 --valid valid", "latin1.en, line 2: byte 0xef at column 3"),
-    (
-        f"{PAIR} --train blank --valid valid",
-        "all 40 pairs of train are unfit: 40 empty side; the first is train  blank:1  empty side",
-    ),
+    (f"{PAIR} --train blank --valid valid", "all 40 pairs of train are unfit: 40 empty side; the"),
     (f"{PAIR} --train uneven --valid valid", "--max-ratio 1.5. Give more for short sentences"),
-    (
-        f"{PAIR} --train unspaced --valid valid --tokenizer none",
-        "--max-ratio 1.5. Text without spaces between words counts as one word a line: for it give",
-    ),
+    (f"{PAIR} --train unspaced --valid valid --tokenizer none", "Text without spaces between"),
     (f"{GIVEN} --vocab-size 9", "--vocab-size 9 does not fit this text: give at least"),
     (f"{GIVEN} --vocab-size 1", "--vocab-size 1 does not fit this text: give another number"),
     (f"{SOME} --vocab-size 9", "--vocab-size 9 does not fit this text"),
@@ -86,10 +80,7 @@ MISTAKES = [
     (f"{LABELS} --imdb nowhere", "nowhere cannot be read"),
     (f"{LABELS} --imdb none.tar", "--imdb none.tar holds no reviews"),
     (f"{LABELS} --imdb train.fr", "train.fr is damaged or not a tar archive"),
-    (
-        f"{STORIES} --stories none.tar --split-ids ids ids2 ids3",
-        "none.tar holds no file named *.st",
-    ),
+    (f"{STORIES} --stories none.tar --split-ids ids ids2 ids3", "none.tar holds no file named *."),
     (f"{STORIES} --stories train.fr --split-ids ids ids2 ids3", "train.fr is damaged or not a"),
     ("prepare-iwslt14 new --archive absent", "absent does not exist or is not a file: give a comp"),
     # folders
@@ -104,17 +95,11 @@ MISTAKES = [
             ("c,d/a", "fairseq cannot read paths with ','"),
         )
     ),
-    (
-        f"{LIKE} pair --no-joined-dictionary",
-        "--no-joined-dictionary: --like pair was prepared with",
-    ),
+    (f"{LIKE} pair --no-joined-dictionary", "--no-joined-dictionary: --like pair was prepared w"),
     (f"{LIKE} pair --vocab-size 30", "--vocab-size 30: --like pair has 40: remove it"),
     (f"{LIKE} pair --lowercase", "--lowercase: --like pair was prepared without it: remove it"),
     (f"{LIKE} pair --subword sentencepiece", "--subword sentencepiece: --like pair has bpe"),
-    (
-        f"{LIKE} pair --target-lang de",
-        "--like pair was prepared for fr and en: give a folder of fr",
-    ),
+    (f"{LIKE} pair --target-lang de", "--like pair was prepared for fr and en: give a folder of"),
     (f"{LIKE} .", "preparation.json cannot be used"),
     (f"{LIKE} lacking", "--like lacking has no bpe.codes: give a folder with it"),
     (f"{SOME} --pretrain lead --like nowhere", "nowhere/preparation.json cannot be used"),

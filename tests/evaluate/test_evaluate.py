@@ -455,10 +455,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     [
         (["{data}x", "{run}"], "DATA .*x: no such folder"),
         (["{data}", "{run}x"], "runx: no such folder; RUN is the --save-dir"),
-        (
-            ["{data}", "{run}/checkpoint_last.pt"],
-            "is a file, but RUN is a folder: give .*run, and for .* --checkpoint checkpoint_last",
-        ),
+        (["{data}", "{run}/checkpoint_last.pt"], "is a file, but RUN is a folder: .* --checkpoint"),
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint; train first"),
@@ -480,10 +477,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         (["{data}", "{run}", "--", "-s", "en"], "-s is not allowed after --"),
         (["{data}", "{run}", "--", "--lenpenn", "1"], "fairseq-generate does not take .*--lenpenn"),
         (["{data}", "{run}", "--", "--lenpen=x"], "does not take .*invalid float value: 'x'"),
-        (
-            ["{data}", "{run}", "--settings", "generate_cnndm"],
-            "generate_cnndm: no such file, and no recipe or .*did you mean generate_cnn_dm",
-        ),
+        (["{data}", "{run}", "--settings", "generate_cnndm"], "did you mean generate_cnn_dm"),
         (
             ["{data}", "{run}", "--settings", "xyz"],
             "xyz: no such file, .*recipes are .*transformer",
@@ -509,10 +503,7 @@ def test_mistakes(words, message, data, fresh_run, tmp_path, translations):
     "text, message",
     [
         ("common_eval:\n  path: other.pt\n", "--path is not allowed in --settings: this command"),
-        (
-            "generation:\n  prefix_size: 4\n",
-            "--prefix-size is not allowed in --settings: the score",
-        ),
+        ("generation:\n  prefix_size: 4\n", "--prefix-size is not allowed in --settings: the"),
     ],
 )
 def test_settings_do_not_replace_the_model(text, message, data, fresh_run, tmp_path, translations):

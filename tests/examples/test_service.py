@@ -134,9 +134,9 @@ def test_workers_answer_what_they_began_before_a_stop():
     head = "POST /translate HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\n"
     more = ["--workers", "2", "--timeout-graceful-shutdown", "600"]
     with running(*more) as (address, process), contextlib.ExitStack() as stack:
-        asked = []
+        place, asked = ("127.0.0.1", int(address.rpartition(":")[2])), []
         for _ in range(10):
-            client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+            client = stack.enter_context(socket.create_connection(place))
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
             asked.append(stack.enter_context(client.makefile("rwb")))
             assert asked[-1].readline().startswith(b"HTTP/1.1 100 ") and asked[-1].readline()

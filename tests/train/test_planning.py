@@ -190,10 +190,7 @@ def test_machines_that_are_left_have_the_same_batch(toy_data):
         (["--save-dir", "lr:0.1"], "--save-dir lr:0.1: fairseq cannot read paths with ':'"),
         (["--", "--distributed-world-size=2"], "--distributed-world-size is not allowed after"),
         (["--", "--dropping", "0.1"], "^fairseq-train does not take --dropping 0.1$"),
-        (
-            ["--", "--dropuot", "0.1"],
-            r"^fairseq-train does not take --dropuot 0.1: did you mean --dropout\?$",
-        ),
+        (["--", "--dropuot", "0.1"], r"does not take --dropuot 0.1: did you mean --dropout\?$"),
         (["--max-update", "9"], "--max-update 9: options for fairseq-train come after --$"),
         (["--safe-dir", "x"], "options for fairseq-train come after --; did you mean --save-dir"),
         (["extra"], "^unrecognized arguments: extra$"),

@@ -56,6 +56,7 @@ def test_a_step_that_runs_out_of_memory_is_no_figure(monkeypatch):
         workload.step()
 
 
+@pytest.mark.slow
 def test_growth_of_whole_models(tmp_path):
     plot = tmp_path / "plot.svg"
     words = ["growth", "--options", SIZES, "--values", "16", "--tokens", 64, "--rounds", 2]
@@ -73,6 +74,7 @@ def test_growth_of_whole_models(tmp_path):
     assert "training step" in drawn and "peak, MiB" in drawn and "inference" not in drawn
 
 
+@pytest.mark.slow
 def test_steps_that_take_too_long_are_left_out_with_the_reason(tmp_path):
     words = ["growth", "--options", SIZES, "--values", "8,16", "--tokens", 16, "--part", "encoder"]
     words += ["--what", "forward", "--contender", "transformer", "--longest-step", 1e-9]

@@ -15,6 +15,12 @@ from fairseq_plugins.search.text import Output
 from fairseq_plugins.search.torch_backend.copied import find_attention
 
 LIMIT = 12
+# fairseq's names of options that have another one here
+NAMES = {"beam": "beam_size", "lenpen": "len_penalty", "no_repeat_ngram": "no_repeat_ngram_size"}
+
+
+def diverse(groups, strength):
+    return {"beam": 6, "diverse_beam_groups": groups, "diverse_beam_strength": strength}
 
 
 @pytest.fixture
@@ -30,9 +36,10 @@ def by_fairseq(pair, task, tokens, prefix=None, **options):
     from fairseq.search import DiverseBeamSearch
     from fairseq.sequence_generator import SequenceGenerator
 
-    diverse = options.pop("diverse", None)
-    if diverse is not None:
-        options["search_strategy"] = DiverseBeamSearch(task.target_dictionary, *diverse)
+    options = {NAMES.get(name, name): value for name, value in options.items()}
+    groups, strength = (options.pop(f"diverse_beam_{n}", 0) for n in ("groups", "strength"))
+    if groups:
+        options["search_strategy"] = DiverseBeamSearch(task.target_dictionary, groups, strength)
     options = dict({"beam_size": 5, "max_len_b": LIMIT}, **options)
     generator = SequenceGenerator([pair[0]], task.target_dictionary, **options)
     sample = {
@@ -54,42 +61,24 @@ def assert_equal(found, expected):
 
 
 @pytest.mark.parametrize(
-    "ours, theirs",
+    "options",
     [
-        ({}, {}),
-        ({"beam": 1}, {"beam_size": 1}),
-        ({"beam": 3, "lenpen": 0.3}, {"beam_size": 3, "len_penalty": 0.3}),
-        ({"lenpen": 2.0, "min_len": 6}, {"len_penalty": 2.0, "min_len": 6}),
-        ({"no_repeat_ngram": 1}, {"no_repeat_ngram_size": 1}),
-        ({"no_repeat_ngram": 2}, {"no_repeat_ngram_size": 2}),
-        *(
-            (
-                {
-                    "beam": 6,
-                    "diverse_beam_groups": groups,
-                    "diverse_beam_strength": strength,
-                    **ours,
-                },
-                {"beam_size": 6, "diverse": (groups, strength), **theirs},
-            )
-            for groups, strength, ours, theirs in (
-                (3, 0.7, {}, {}),
-                (2, 2.0, {"min_len": 0}, {"min_len": 0}),
-                (
-                    6,
-                    0.1,
-                    {"no_repeat_ngram": 2, "lenpen": 0.5},
-                    {"no_repeat_ngram_size": 2, "len_penalty": 0.5},
-                ),
-            )
-        ),
+        {},
+        {"beam": 1},
+        {"beam": 3, "lenpen": 0.3},
+        {"lenpen": 2.0, "min_len": 6},
+        {"no_repeat_ngram": 1},
+        {"no_repeat_ngram": 2},
+        diverse(3, 0.7),
+        {**diverse(2, 2.0), "min_len": 0},
+        {**diverse(6, 0.1), "no_repeat_ngram": 2, "lenpen": 0.5},
     ],
 )
-def test_all_hypotheses_equal_fairseq(pair, task, sources, ours, theirs):
-    options = Options(**dict({"nbest": ours.get("beam", 5)}, **ours))
-    found = search(pair[1], [Input(tokens, LIMIT) for tokens in sources], options)
+def test_all_hypotheses_equal_fairseq(pair, task, sources, options):
+    ours = Options(**{"nbest": options.get("beam", 5), **options})
+    found = search(pair[1], [Input(tokens, LIMIT) for tokens in sources], ours)
     for tokens, hypotheses in zip(sources, found):
-        assert_equal(hypotheses, by_fairseq(pair, task, tokens, **theirs))
+        assert_equal(hypotheses, by_fairseq(pair, task, tokens, **options))
 
 
 def test_attention_equals_fairseq(pair, task, sources):
