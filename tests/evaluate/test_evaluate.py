@@ -362,25 +362,6 @@ def test_an_ensemble_is_of_models_for_one_direction(data, fresh_run, tmp_path, t
     assert translations.calls == []
 
 
-def test_a_direction_left_to_the_data_is_that_of_the_training(
-    data, fresh_run, tmp_path, translations
-):
-    for path in fresh_run.glob("*.pt"):
-        state = torch.load(path, weights_only=False)
-        state["cfg"]["task"].update(source_lang=None, target_lang=None)
-        torch.save(state, path)
-    other_way = reversed_copy(data, tmp_path / "data")
-    call(other_way, fresh_run)  # the fixture takes no other direction than de-en
-    (scores,) = fresh_run.rglob("scores.json")
-    assert json.loads(scores.read_text("utf-8"))["sentences"] == 18
-    # the folder trained on is gone: these data tell the direction
-    state["cfg"]["task"]["data"] = str(tmp_path / "gone")
-    torch.save(state, fresh_run / "checkpoint_best.pt")
-    translations.directions[:] = [("en", "de")]
-    call(other_way, fresh_run)
-    assert len(translations.calls) == 2
-
-
 def test_output_of_the_other_direction_is_not_kept(data, fresh_run, tmp_path, translations):
     """The folder that tells the direction may be there or not."""
     moved = reversed_copy(data, tmp_path / "moved")

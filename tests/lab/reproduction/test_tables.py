@@ -1,5 +1,7 @@
 """The tables as data: their rows, options and figures; what is concluded from them."""
 
+import itertools
+
 import pytest
 
 from fairseq_plugins import lab
@@ -21,6 +23,7 @@ CLASSIFICATION = [
 SUMMARIZATION = ["fastformer-cnn-dm", "fastformer-pubmed"]
 # one of each kind of rows and model: building takes a second for each table
 BUILT = CLASSIFICATION[:1] + CLASSIFICATION[3:6]
+EACH = list(itertools.product(CLASSIFICATION, (False, True)))
 COMPARED = {
     "encoder_token_mixer", "encoder_ffn", "fastformer_interaction", "fastformer_sharing",
     "save_dir", "mscffn_subspaces",
@@ -85,14 +88,7 @@ def planned(name, reduced, data, tmp_path):
 
 @pytest.mark.parametrize(
     "name, reduced",
-    [
-        ("fastformer-imdb", False),
-        *(
-            pytest.param(name, reduced, marks=pytest.mark.slow)
-            for name in CLASSIFICATION
-            for reduced in (False, True)
-        ),
-    ],
+    [EACH[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in EACH[1:])],
 )
 def test_rows_differ_only_in_what_they_compare(name, reduced, labelled_data, tmp_path):
     rows = planned(name, reduced, labelled_data, tmp_path)
