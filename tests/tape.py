@@ -60,6 +60,20 @@ class _Capturer(TorchDispatchMode):
         return out
 
 
+class Launches(TorchDispatchMode):
+    """Names of the operations that a GPU would launch one by one, with "replay" for a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.split("::")[1]
+        if not func.is_view and name not in ("lift_fresh", "_to_copy", "empty"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
 class Tape:
     """Captures operations, and repeats them on the same memory; random numbers are drawn anew."""
 
@@ -81,8 +95,19 @@ class Tape:
     def recover(cls) -> None:
         """Nothing: a capture that failed leaves no trace."""
 
+    def load(self, here: Tensor, there: Tensor) -> None:
+        here.copy_(there)
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of the captured operations that write memory."""
+        return [func._schema.name.split("::")[1] for func, *_ in self.entries if not func.is_view]
+
     def replay(self) -> None:
-        with torch.no_grad():
+        for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+            if isinstance(mode, Launches):
+                mode.names.append("replay")
+        with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
             for func, args, kwargs, out in self.entries:
                 for old, new in zip(tree_leaves(out), tree_leaves(func(*args, **kwargs))):
                     # views and results in place are where they were

@@ -3,14 +3,14 @@
 The host launches some 1,500 kernels per step, which can take longer than they run. A replay is
 one launch. Batches are packed (`data/packed_batches.py`), which leaves only some dozens of shapes
 per epoch, and models compute on packed sequences (`models/packed.py`). Norm, clipping and optimizer
-act on flat tensors (`flat_optimizer.py`), outside of the graph. Everything else is
-fairseq's.
+are another graph (`flat_optimizer.py`), and the host reads their results when it writes the log
+(`deferred_log.py`). Everything else is fairseq's.
 """
 
 import gc
 import logging
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,6 @@ from fairseq.distributed import utils as distributed
 from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.modules import MultiheadAttention
-from fairseq.optim import FP16Optimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import has_parameters, move_to_cpu
@@ -30,7 +29,9 @@ from torch import Tensor
 from fairseq_plugins.compat.patch import after_parsing, around
 from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, Spec, pack
 from fairseq_plugins.errors import ConfigurationError, first_cause
-from fairseq_plugins.graphs.cuda_graph import graph_class
+from fairseq_plugins.graphs import deferred_log
+from fairseq_plugins.graphs.cuda_graph import capture, graph_class
+from fairseq_plugins.graphs.deferred_log import DeferredLog
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.packed import largest_flash_head
@@ -74,28 +75,15 @@ class CapturedStep:
     Args:
         model: without wrappers; `packed.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
-        flat: holds the gradient.
-        parameters: the trained parameters of the model, in the order of the flat gradient.
-        new_graph: from `graph_class`.
-        scaler: fairseq's scale of the loss in float16, or None.
+        flat: holds the gradient, and makes the graphs.
         spec: the layout of batches.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        criterion: Any,
-        flat: FlatOptimizer,
-        parameters: Sequence[Tensor],
-        new_graph: Callable[[], Any],
-        scaler: Any,
-        spec: Spec,
-    ):
+    def __init__(self, model: Any, criterion: Any, flat: FlatOptimizer, spec: Spec):
         self.model, self.criterion, self.flat, self.spec = model, criterion, flat, spec
-        self.parameters, self.new_graph, self.scaler = list(parameters), new_graph, scaler
+        self.new_graph = flat.new_graph
         self.device = flat.gradient.device
-        self.scratch = torch.zeros_like(flat.gradient)
-        self.pieces = views(self.scratch, self.parameters)
+        self.pieces = views(flat.gradient, flat.parameters)
         self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
         self.captures: dict[Shape, Capture] = {}
         self.most = MOST
@@ -115,8 +103,10 @@ class CapturedStep:
             like a criterion: the loss, the sample size and the logging output, whose numbers stay
                 on the device until the optimizer computes the norm.
         """
-        if self.scaler is not None:
-            self.scale.fill_(float(self.scaler.loss_scale))
+        scaler, flat = self.flat.scaler, self.flat
+        if scaler is not None:
+            self.scale.fill_(float(scaler.loss_scale))
+        before = None if flat.empty else flat.gradient.clone()
         capture = None
         # fairseq's search for NaN has hooks, which a replay does not call
         if count and not self.model._forward_hooks:
@@ -124,29 +114,35 @@ class CapturedStep:
             if capture is None and len(self.captures) < self.most:
                 capture = self.capture(batch)
         if capture is None:
-            sums = self.launch(batch, count)
+            sums = self.launch(batch)
         else:
-            capture.numbers.copy_(batch.numbers, non_blocking=True)
+            capture.graph.load(capture.numbers, batch.numbers)
             capture.graph.replay()
             sums = capture.sums.clone()
+        if before is not None and count:
+            flat.gradient.add_(before)
+        elif before is not None:
+            flat.gradient.copy_(before)
+        flat.empty = flat.empty and not count
         metrics.log_scalar("replayed", 100.0 * (capture is not None), round=1, priority=850)
         size = batch.sentences if self.criterion.sentence_avg else batch.tokens
         log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
         log.update(ntokens=batch.tokens, nsentences=batch.sentences, sample_size=size)
-        if self.flat.reduce is None:  # several processes sum these on the device
-            self.flat.pending.append((log, self.names, sums))
+        if flat.reduce is None:  # several processes sum these on the device
+            names = self.names
+            flat.pending.append((sums, lambda numbers: log.update(zip(names, numbers))))
         return sums[0], size, log
 
-    def launch(self, batch: PackedBatch, count: bool = True) -> Tensor:
+    def launch(self, batch: PackedBatch) -> Tensor:
         """`once`; if memory is short, again without what the captured graphs keep of it."""
         try:
             numbers = batch.numbers.to(self.device, non_blocking=True)
-            return self.once(batch.shape, numbers, count)
+            return self.once(batch.shape, numbers)
         except torch.OutOfMemoryError:
             if not self.captures:
                 raise
         self.drop()
-        return self.once(batch.shape, batch.numbers.to(self.device, non_blocking=True), count)
+        return self.once(batch.shape, batch.numbers.to(self.device, non_blocking=True))
 
     def drop(self) -> None:
         """Free the memory of the captured graphs, if there are any, and capture nothing else."""
@@ -160,35 +156,35 @@ class CapturedStep:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def once(self, shape: Shape, numbers: Tensor, count: bool = True) -> Tensor:
-        """Forward and backward; returns the sums of the criterion's logging output."""
+    def once(self, shape: Shape, numbers: Tensor) -> Tensor:
+        """Write the gradient of a batch; returns the sums of the criterion's logging output."""
         model = packed.PackedModel(self.model, numbers, shape)
         # the numbers of sentences and tokens do not affect the sums
         loss, _, log = self.criterion(model, model.sample(1, 1))
         # no hooks run, and nothing is accumulated parameter by parameter
         scaled = loss * self.scale
-        gradients = torch.autograd.grad(scaled, self.parameters, materialize_grads=True)
+        gradients = torch.autograd.grad(scaled, self.flat.parameters, materialize_grads=True)
         torch._foreach_copy_(self.pieces, gradients)
-        if count:
-            self.flat.gradient.add_(self.scratch)
         self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
-        return torch.stack([log[name].detach().to(self.scratch.dtype) for name in self.names])
+        return torch.stack([log[name].detach().to(self.scale.dtype) for name in self.names])
 
     def capture(self, batch: PackedBatch) -> Capture | None:
         """Capture the step of a shape; None if that fails, and then nothing else is captured."""
-        before: Tensor | None = None
+        sums: Tensor | None = None
+
+        def work() -> None:
+            nonlocal sums
+            found = self.once(batch.shape, numbers)
+            # a copy, out of the shared memory pool
+            sums = found.clone() if sums is None else sums.copy_(found)
+
         # random numbers must not depend on whether this shape was captured earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            graph = self.new_graph()
             try:
-                before = self.flat.gradient.clone()
                 numbers = batch.numbers.to(self.device, copy=True)
-                with graph.warming_up():
-                    sums = self.once(batch.shape, numbers)
-                sums = sums.clone()  # copy out of the shared memory pool
-                with graph.capturing():
-                    sums.copy_(self.once(batch.shape, numbers))
+                graph = capture(self.new_graph, work)
+                assert sums is not None
                 self.captures[batch.shape] = Capture(graph, numbers, sums)
             except RuntimeError as error:
                 self.most = len(self.captures)
@@ -197,15 +193,12 @@ class CapturedStep:
                     f"--cuda-graphs: capture stopped after {self.most} shapes of batches: "
                     f"{reason}; if memory is short, {SMALLER}"
                 )
-                graph.recover()
-            finally:
-                if before is not None:
-                    self.flat.gradient.copy_(before)
         return self.captures.get(batch.shape)
 
 
 def install() -> None:
     """Add --cuda-graphs to fairseq-train. A second call does nothing."""
+    deferred_log.install()
 
     @around(options, "add_model_args")
     def add_model_args(original: Callable, parser: Any) -> Any:
@@ -286,26 +279,18 @@ def prepare(trainer: Trainer) -> CapturedStep | None:
             gradient.div_(trainer.data_parallel_world_size)
             distributed.all_reduce(gradient, group=group)
 
-    optimizer, scaler = trainer.optimizer, None
-    if isinstance(optimizer, FP16Optimizer):
-        parameters, masters = optimizer.fp16_params, optimizer.fp32_params
-        masters = list(masters.values()) if isinstance(masters, dict) else masters
-        flat = FlatOptimizer(optimizer.fp32_optimizer, masters, reduce)
-        optimizer.fp32_optimizer, scaler = flat, optimizer.scaler
-        flat.attach_halves(optimizer)
-    else:
-        parameters = list(optimizer.params)
-        optimizer = trainer._optimizer = flat = FlatOptimizer(optimizer, parameters, reduce)
-    new_graph = graph_class(flat.gradient.device)
+    new_graph = graph_class(trainer.device)
     assert new_graph is not None
+    optimizer = trainer._optimizer = FlatOptimizer(trainer.optimizer, new_graph, reduce)
+    if reduce is None and optimizer.scaler is None:  # an overflow decides on the next update
+        optimizer.deferred_log = DeferredLog(optimizer)
     # torch's wrapper of parallel training is not used: it keeps autograd nodes of the default
     # stream, which a captured graph must not touch.
     trainer._wrapped_model = model
     gc.collect()
-    optimizer.captured_step = CapturedStep(
-        model, trainer.get_criterion(), flat, parameters, new_graph, scaler, make_spec(model)
-    )
-    return optimizer.captured_step
+    step = CapturedStep(model, trainer.get_criterion(), optimizer, make_spec(model))
+    optimizer.captured_step = step
+    return step
 
 
 def make_spec(model: Any) -> Spec:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class Pool:
-    """Memory and a stream that the graphs of one owner share.
+    """Memory and streams that the graphs of one owner share.
 
     They can share memory because none of their results is read after the next replay.
     """
 
     def __init__(self) -> None:
         self.handle, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self.copies = torch.cuda.Stream()
 
 
 class CudaGraph:
@@ -51,6 +53,15 @@ class CudaGraph:
         ):
             yield
 
+    def load(self, here: Tensor, there: Tensor) -> None:
+        """Copy pinned memory of the host to a tensor on the GPU, beside what the GPU still runs."""
+        current, copies = torch.cuda.current_stream(), self.pool.copies
+        with torch.cuda.stream(copies):
+            arrived = there.to(here.device, non_blocking=True)
+        current.wait_stream(copies)
+        arrived.record_stream(current)  # its memory is not reused before `current` has read it
+        here.copy_(arrived)
+
     def replay(self) -> None:
         self.graph.replay()
 
@@ -73,3 +84,20 @@ class CudaGraph:
 def graph_class(device: torch.device) -> Callable[[], Any] | None:
     """What makes graphs on a device, with the methods of `CudaGraph` and one pool; or None."""
     return functools.partial(CudaGraph, Pool()) if device.type == "cuda" else None
+
+
+def capture(new_graph: Callable[[], Any], work: Callable[[], Any]) -> Any:
+    """A graph of the work, which is done once before.
+
+    Raises:
+        RuntimeError: it cannot be captured.
+    """
+    graph = new_graph()
+    try:
+        for context in (graph.warming_up(), graph.capturing()):
+            with context:
+                work()
+    except RuntimeError:
+        graph.recover()
+        raise
+    return graph

@@ -1,7 +1,6 @@
 """--cuda-graphs without a GPU: `Tape` stands for the graph. Whole trainings, and their parts."""
 
 import contextlib
-import copy
 import functools
 import json
 import re
@@ -14,15 +13,12 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.modules import MultiheadAttention
-from fairseq.optim.adam import Adam
-from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
-from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from torch.nn import functional
 
 from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Spec, pack, plan
-from fairseq_plugins.graphs import captured_step, flat_optimizer
+from fairseq_plugins.graphs import captured_step
 from fairseq_plugins.graphs.captured_step import CapturedStep
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.layers.dropout import FastDropout
@@ -34,7 +30,8 @@ from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropySimCut,
 )
 from tests.batches import assert_close
-from tests.tape import Tape
+from tests.graphs.optimizers import Inner, in_half
+from tests.tape import Launches, Tape
 
 PAD = 1
 TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
@@ -63,23 +60,9 @@ CRITERIONS = {  # of these; of the others the fused one
 }
 
 
-class Inner:
-    """An optimizer for `FlatOptimizer`, as fairseq's."""
-
-    def __init__(self, parameters, **options):
-        self.cfg, self.optimizer = None, Adam(parameters, **options)
-
-    def step(self, closure=None, scale=1.0, groups=None):
-        self.optimizer.step(closure)
-
-    def state_dict(self):
-        return self.optimizer.state_dict()
-
-
-def make_step(model, criterion, spec, scaler=None, **adam):
+def make_step(model, criterion, spec):
     parameters = list(model.train().parameters())
-    flat = FlatOptimizer(Inner(parameters, **adam), parameters)
-    return CapturedStep(model, criterion, flat, parameters, Tape, scaler, spec)
+    return CapturedStep(model, criterion, FlatOptimizer(Inner(parameters), Tape), spec)
 
 
 def eager(model, criterion, sample):
@@ -181,9 +164,11 @@ def test_captured_graphs_are_dropped_when_memory_is_short(build, make_sample, mo
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
     rows = pack(make_sample((5, 1, 7)), step.spec)
     expected = float(step(rows)[0])
-    step.flat.gradient.clone = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     step.most = 2
-    assert step.capture(pack(make_sample((33,)), step.spec)) is None and step.most == 1
+    with monkeypatch.context() as patch:
+        short = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+        patch.setattr(CapturedStep, "once", short)
+        assert step.capture(pack(make_sample((33,)), step.spec)) is None and step.most == 1
     other = pack(make_sample((40, 30)), step.spec)
     once, kept = CapturedStep.once, []
 
@@ -200,6 +185,56 @@ def test_captured_graphs_are_dropped_when_memory_is_short(build, make_sample, mo
     monkeypatch.setattr(CapturedStep, "once", mock.Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):  # fairseq skips the batch
         step(rows)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_launches_of_an_update(build, make_sample, batches):
+    """Two graphs, copies of their input, and what the log reads later; a sum of two batches."""
+    model = build("--encoder-blocks", "1,1")
+    step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1), Spec(PAD, 32, 2, 2))
+    rows, flat = pack(make_sample((5, 1, 7)), step.spec), step.flat
+
+    def update():
+        flat.zero_grad()
+        for _ in range(batches):
+            step(rows)
+        flat.multiply_grads(1 / 13)
+        flat.clip_grad_norm(1.0)
+        flat.step()
+
+    update()  # captures
+    flat.deferred = True
+    with Launches() as launches:
+        update()
+    first, more = ["copy_", "replay", "clone"], ["clone", "copy_", "replay", "clone", "add_"]
+    assert launches.names == first + more * (batches - 1) + ["copy_", "replay", "clone"]
+    assert len(flat.pending) == batches + 1
+
+
+def test_float16_overflows_and_goes_on(build, make_sample):
+    """The scale of the loss is no part of the captured graph."""
+    model = build("--encoder-blocks", "1,1", plain=True).train()
+    optimizer = in_half(list(model.parameters()), scale=2.0**127, lr=0.1)
+    flat = FlatOptimizer(optimizer, Tape)
+    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
+    step = CapturedStep(model, criterion, flat, Spec(PAD, 32, 2, 2))
+    expected = float(eager(model, criterion, make_sample((5, 1, 7)))[-1].norm())
+    rows, before = pack(make_sample((5, 1, 7)), step.spec), flat.values.clone()
+    overflows, norm = 0, None
+    while norm is None:
+        flat.zero_grad()
+        step(rows)
+        flat.multiply_grads(1 / 13)
+        try:
+            norm = flat.clip_grad_norm(1.0)
+        except OverflowError:
+            overflows += 1
+            assert torch.equal(flat.values, before)
+    flat.step()
+    assert float(norm) == pytest.approx(expected / 13, rel=1e-4)
+    assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
+    assert len(step.captures) == 1 and not torch.equal(flat.values, before)
+    assert torch.equal(torch.cat([p.detach().flatten() for p in model.parameters()]), flat.values)
 
 
 def test_hooks_on_modules_are_called_once_more(build, make_sample):
@@ -226,7 +261,9 @@ def test_a_batch_that_does_not_count_has_no_gradient(build, make_sample):
     step = make_step(model, LabelSmoothedCrossEntropyFused(TASK, True, 0.1), Spec(PAD, 32, 2, 2))
     rows = pack(make_sample((5, 1, 7)), step.spec)
     assert step(rows, count=False)[1] == 3  # --sentence-avg
+    step.flat.fill()
     assert not step.flat.gradient.any()
+    step.flat.zero_grad()
     assert not step.captures  # batches of valid have other shapes, and need more memory
     step(rows)
     once = step.flat.gradient.clone()
@@ -451,133 +488,6 @@ def test_pairs_need_no_padding_to_become_rows(side):
     shifted = [{**x, "prev_output_tokens": x["target"].flip(0)} for x in examples]
     assert not torch.equal(collate(shifted)["packed"].numbers, found.numbers)
     assert collate([]) == {}
-
-
-# --- optimizer ---
-
-
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_the_flat_adam_is_fairseqs(dtype, tolerance):
-    torch.manual_seed(1)
-    options = {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 1e-2}
-    plain = [torch.nn.Parameter(torch.randn(n, 3, dtype=dtype)) for n in (4, 1, 7)]
-    ours = [torch.nn.Parameter(p.detach().clone()) for p in plain]
-    reference, flat = Adam(plain, **options), FlatOptimizer(Inner(ours, **options), ours)
-    for update in range(60):
-        for q in ours:  # as fairseq does when memory is short
-            q.grad = None
-        flat.zero_grad()
-        for p, q in zip(plain, ours):
-            p.grad = torch.randn_like(p) * 10.0 ** (-update % 9)
-            q.grad.add_(p.grad)
-        reference.step()
-        flat.step()
-        if update == 30:  # a checkpoint of one resumes with the other
-            flat.optimizer.load_state_dict(copy.deepcopy(reference.state_dict()))
-    for p, q in zip(plain, ours):
-        assert_close(q.data, p.data, "parameter", tolerance)
-    for one, other in zip(*(x.state_dict()["state"].values() for x in (reference, flat))):
-        assert one["step"] == other["step"] == 60
-        assert_close(other["exp_avg_sq"], one["exp_avg_sq"], "moment", tolerance)
-
-
-@pytest.mark.parametrize("amsgrad", [False, True])
-def test_what_no_flat_adam_computes_is_left_to_fairseqs(amsgrad):
-    """AMSGrad, or other numbers of updates: a checkpoint lacked the state of a parameter."""
-    results = []
-    for kind in (Adam, Inner):
-        parameters = [torch.nn.Parameter(torch.ones(n)) for n in (2, 3)]
-        optimizer = kind(parameters, lr=0.1, amsgrad=amsgrad)
-        if kind is Inner:
-            optimizer = FlatOptimizer(optimizer, parameters)
-        if not amsgrad:
-            moments = {name: torch.ones(2) for name in ("exp_avg", "exp_avg_sq")}
-            adam = optimizer if kind is Adam else optimizer.optimizer
-            adam.state[parameters[0]] = {"step": 7, **moments}
-        for gradient in (1.0, 0.1):
-            for p in parameters:
-                p.grad = torch.full_like(p, gradient)
-            optimizer.step()
-        results.append(torch.cat([p.data for p in parameters]))
-    assert torch.equal(*results)
-
-
-def test_norm_and_clipping_are_fairseqs():
-    parameters = [torch.nn.Parameter(torch.randn(n, dtype=torch.float64)) for n in (4, 7)]
-    flat = FlatOptimizer(Inner(parameters), parameters)
-    for p in parameters:
-        p.grad.fill_(2.0)
-    log = {}
-    flat.pending.append((log, ["loss"], torch.tensor([5.0])))
-    norm = flat.clip_grad_norm(1.0)
-    assert float(norm) == pytest.approx(44**0.5) and log == {"loss": 5.0} and not flat.pending
-    assert float(flat.gradient.norm()) == pytest.approx(1.0, abs=1e-5)
-    flat.gradient[0] = torch.nan
-    assert torch.isnan(flat.clip_grad_norm(1.0))
-    flat.zero_grad()
-    assert flat.clip_grad_norm(1.0) == 0
-
-
-def test_halves_are_flat_also_of_a_model_that_copies():
-    """Its gates have biases of one number, and come last; one elsewhere would misalign others."""
-    for sizes, together in (((4096, 48, 1, 16, 1), True), ((16, 1, 4096), False)):
-        halves = [torch.nn.Parameter(torch.ones(size)) for size in sizes]
-        masters = [torch.nn.Parameter(p.data.clone()) for p in halves]
-        flat = FlatOptimizer(Inner(masters, lr=0.1), masters)
-        flat.attach_halves(SimpleNamespace(fp16_params=halves, scaler=None))
-        shared = {p.untyped_storage().data_ptr() for p in halves}
-        assert (len(shared) == 1) == together
-
-
-def test_float16_overflows_and_goes_on(build, make_sample, monkeypatch):
-    """fairseq's loss scale: an update that overflows is left out, and the scale is halved."""
-    model = build("--encoder-blocks", "1,1", plain=True).train()
-    parameters = [torch.nn.Parameter(p.data) for p in model.parameters()]
-    flat = FlatOptimizer(Inner(parameters, lr=0.1), parameters)
-    cfg = SimpleNamespace(
-        optimizer=None,
-        common=SimpleNamespace(
-            fp16_scale_window=100,
-            fp16_init_scale=2.0**127,
-            fp16_scale_tolerance=0.0,
-            threshold_loss_scale=None,
-            min_loss_scale=1e-4,
-        ),
-    )
-    optimizer = FP16Optimizer(cfg, list(model.parameters()), flat, parameters)
-    monkeypatch.setattr(flat_optimizer, "ALIGNED", 1)  # for the sizes of a toy
-    flat.attach_halves(optimizer)
-    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    step = CapturedStep(
-        *(model, criterion, flat, list(model.parameters()), Tape),
-        *(optimizer.scaler, Spec(PAD, 32, 2, 2)),
-    )
-    assert isinstance(optimizer.scaler, DynamicLossScaler)
-    rows = pack(make_sample((5, 1, 7)), step.spec)
-    before = flat.values.clone()
-    overflows, update = 0, None
-    while update is None:
-        optimizer.zero_grad()
-        step(rows)
-        optimizer.multiply_grads(1 / 13)
-        try:
-            update = optimizer.clip_grad_norm(1.0)
-        except OverflowError:
-            overflows += 1
-            assert torch.equal(flat.values, before)
-    optimizer.step()
-    halves = [p.detach() for p in model.parameters()]
-    assert torch.equal(torch.cat([p.flatten() for p in halves]), flat.values)
-    shared = {p.untyped_storage().data_ptr() for p in halves}
-    assert len(shared) == 1 and not torch.equal(flat.values, before)
-    assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
-    assert len(step.captures) == 1  # the scale is no part of the captured graph
-    criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-    with torch.no_grad():
-        for p, old in zip(model.parameters(), before.split(flat.sizes)):
-            p.copy_(old.view_as(p))
-    gradient = eager(model, criterion, make_sample((5, 1, 7)))[-1]
-    assert float(update) == pytest.approx(float(gradient.norm()) / 13, rel=1e-4)
 
 
 # --- whole trainings ---

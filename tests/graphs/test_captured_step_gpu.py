@@ -8,7 +8,6 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs.captured_step import CapturedStep
@@ -18,7 +17,8 @@ from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
 from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from tests.batches import assert_close
-from tests.graphs.test_captured_step import ARCHITECTURES, PAD, TASK, Inner
+from tests.graphs.optimizers import in_half
+from tests.graphs.test_captured_step import ARCHITECTURES, PAD, TASK
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,14 +47,11 @@ def make_step(build):
         own = ["--mscffn-subspaces", "4"] if arch != "transformer" else []
         model = build(*options.split(), *SIZES, *own, *words, arch=arch, plain=True)
         model = model.cuda().bfloat16().train()
-        parameters = list(model.parameters())
-        masters = [nn.Parameter(p.detach().float()) for p in parameters]
-        flat = FlatOptimizer(Inner(masters), masters)
+        new_graph = functools.partial(graph, Pool())
+        flat = FlatOptimizer(in_half(list(model.parameters())), new_graph)
         window = getattr(model.encoder, "time_window", 1)
         criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
-        spec = Spec.make(PAD, 64, window, 2)
-        new_graph = functools.partial(graph, Pool())
-        return CapturedStep(model, criterion, flat, parameters, new_graph, None, spec)
+        return CapturedStep(model, criterion, flat, Spec.make(PAD, 64, window, 2))
 
     return make
 
@@ -177,10 +174,8 @@ def test_out_of_memory_while_capturing_falls_back(make_step, make_sample, caplog
         assert torch.isfinite(step.flat.gradient).all() and step.flat.gradient.any()
     assert not step.captures and step.most == 0 and torch.cuda.current_stream() == stream
     assert "capture stopped after 0 shapes of batches" in caplog.text
-    step.new_graph, step.most = (
-        functools.partial(CudaGraph, Pool()),
-        64,
-    )  # the device still captures
+    # the device still captures
+    step.new_graph, step.most = functools.partial(CudaGraph, Pool()), 64
     assert float(compute(step, first, 64)[0]) == pytest.approx(float(expected[0]), rel=1e-2)
     assert len(step.captures) == 1
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from fairseq_plugins.graphs.cuda_graph import graph_class
+from fairseq_plugins.graphs.cuda_graph import CudaGraph, graph_class
 
 
 def test_owners_capture_one_after_the_other_and_share_no_memory(monkeypatch):
@@ -52,3 +52,42 @@ def test_owners_capture_one_after_the_other_and_share_no_memory(monkeypatch):
         thread.join()
     assert not failed and not capturing
     assert all(len(set(column)) == 3 for column in zip(*used)) and len(used) == 3
+
+
+def test_input_is_copied_beside_what_the_gpu_still_runs(monkeypatch):
+    """By the stream of copies, from pinned memory; the graph's stream waits for it alone."""
+    done = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            done.append(f"{self.name} waits for {other.name}")
+
+    copies, main = map(Stream, ("copies", "main"))
+    current = [main]
+
+    @contextlib.contextmanager
+    def stream(new):
+        current.append(new)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    graph = CudaGraph.__new__(CudaGraph)
+    graph.pool = mock.Mock(copies=copies)
+    arrived, here, there = mock.Mock(), mock.Mock(), mock.Mock()
+    there.to.side_effect = lambda device, non_blocking: (
+        done.append(f"{current[-1].name} copies, waiting: {not non_blocking}") or arrived
+    )
+    arrived.record_stream.side_effect = lambda to: done.append(f"kept for {to.name}")
+    here.copy_.side_effect = lambda x: done.append(f"{current[-1].name} reads {x is arrived}")
+    graph.load(here, there)
+    assert done == [
+        "copies copies, waiting: False",
+        "main waits for copies",
+        "kept for main",
+        "main reads True",
+    ]

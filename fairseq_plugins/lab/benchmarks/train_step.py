@@ -346,6 +346,7 @@ def equality(args: "GpuPart", device: torch.device) -> Measures:
 
     def measure(words: str) -> Row:
         trainer, batches = _trainer(words, args, device, 3)
+        trainer.cfg.common.log_interval = 1  # each step returns its loss
         logs = [
             trainer.train_step([batches[turn % len(batches)]], raise_oom=True)
             for turn in range(args.updates or 8)
@@ -382,6 +383,7 @@ def updates(args: "GpuPart", device: torch.device) -> Measures:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         trainer, batches = _trainer(words, args, device, args.updates)
+        trainer.cfg.common.log_interval = 1  # each step returns its loss
         trainer.begin_epoch(1)
         shapes, losses, seconds = set(), [], []
         for batch in batches:
