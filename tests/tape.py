@@ -25,6 +25,7 @@ WAITS = {  # without these tags
     "lift_fresh",  # torch.tensor(...), which copies from the host
     "multinomial",
 }
+WITHOUT_KERNEL = {"_unsafe_view", "detach", "empty", "empty_like", "lift_fresh", "new_empty"}
 WAIT_IN_BACKWARD = {"cumprod", "masked_scatter", "masked_scatter_", "prod"}
 METHODS = ("cpu", "numpy", "to", "tolist")  # of tensors; on a CPU they need not call an operation
 
@@ -60,6 +61,12 @@ class _Capturer(TorchDispatchMode):
         return out
 
 
+def kernels_of(func: Any) -> list[str]:
+    """The name of an operation, if it writes memory of the device."""
+    name = func._schema.name.split("::")[1]
+    return [] if func.is_view or name in WITHOUT_KERNEL else [name]
+
+
 class Launches(TorchDispatchMode):
     """Names of the operations that a GPU would launch one by one, with "replay" for a graph."""
 
@@ -68,9 +75,7 @@ class Launches(TorchDispatchMode):
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name.split("::")[1]
-        if not func.is_view and name not in ("lift_fresh", "_to_copy", "empty"):
-            self.names.append(name)
+        self.names += kernels_of(func)
         return func(*args, **(kwargs or {}))
 
 
@@ -100,8 +105,8 @@ class Tape:
 
     @property
     def kernels(self) -> list[str]:
-        """Names of the captured operations that write memory."""
-        return [func._schema.name.split("::")[1] for func, *_ in self.entries if not func.is_view]
+        """Names of the captured operations that a GPU computes, as a rule by a kernel each."""
+        return [name for func, *_ in self.entries for name in kernels_of(func)]
 
     def replay(self) -> None:
         for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():

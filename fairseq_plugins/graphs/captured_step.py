@@ -271,6 +271,7 @@ def prepare(trainer: Trainer) -> CapturedStep | None:
         trainer.optimizer.captured_step = None
         return None
     model = trainer.get_model()
+    packed.store_projections_together(model)
     group = trainer.data_parallel_process_group
     reduce: Callable[[Tensor], None] | None = None
     if trainer.data_parallel_world_size > 1:

@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
@@ -12,13 +12,7 @@ from torch import Tensor
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 
-
-class Update(NamedTuple):
-    """An update that is not logged yet. Its loss and norm may still be on the device."""
-
-    number: int  # of updates before it
-    samples: list[Any]
-    statistics: tuple[list[dict[str, Any]], float, Tensor]  # logging outputs, sample size, norm
+Statistics = tuple[list[dict[str, Any]], float, Tensor]  # logging outputs, sample size, norm
 
 
 class DeferredLog:
@@ -35,7 +29,7 @@ class DeferredLog:
     def __init__(self, flat: FlatOptimizer):
         self.flat = flat
         self.samples: list[Any] = []  # of the current update
-        self.waiting: list[Update] = []
+        self.waiting: list[tuple[list[Any], Statistics]] = []  # samples and statistics of updates
 
     def flush(self, trainer: Trainer, log: Callable) -> dict[str, Any]:
         """Log all updates.
@@ -53,16 +47,17 @@ class DeferredLog:
         self.flat.read()
         waiting, self.waiting = self.waiting, []
         logged: dict[str, Any] = {}
-        for index, update in enumerate(waiting):
-            if not math.isfinite(update.statistics[-1]):
-                self.flat.undo(len(waiting) - index)
-                trainer.set_num_updates(update.number)
-                for again in waiting[index:]:
+        for index, (_, statistics) in enumerate(waiting):
+            if not math.isfinite(statistics[-1]):
+                without_effect = waiting[index:]
+                self.flat.undo(len(without_effect))
+                trainer.set_num_updates(trainer.get_num_updates() - len(without_effect))
+                for samples, _ in without_effect:
                     self.flat.deferred = False
-                    logged = trainer.train_step(again.samples)
+                    logged = trainer.train_step(samples)
                 break
             with metrics.aggregate("train_inner"):
-                logged = log(trainer, *update.statistics)
+                logged = log(trainer, *statistics)
         self.flat.deferred = True
         return logged
 
@@ -91,10 +86,9 @@ def install() -> None:
         deferred: DeferredLog | None = getattr(self._optimizer, "deferred_log", None)
         if deferred is None or norm is None:  # of a validation
             return original(self, logs, size, norm)
-        done = self.get_num_updates()
-        deferred.waiting.append(Update(done - 1, deferred.samples, (logs, size, norm)))
+        deferred.waiting.append((deferred.samples, (logs, size, norm)))
         waiting[self] = original
-        if deferred.flat.deferred and done % self.cfg.common.log_interval != 0:
+        if deferred.flat.deferred and self.get_num_updates() % self.cfg.common.log_interval != 0:
             return {}
         return flush(self)  # also the first update, when meters of speed start
 

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from .attention import attend, attend_plainly
+from .compression import TimePooling
 from .projections import project_together
 
 
@@ -46,16 +47,19 @@ class Layout:
         return self.starts.int()
 
     @cached_property
+    def positions(self) -> Tensor:
+        """N, the numbers of the rows."""
+        return torch.arange(self.rows, device=self.starts.device)
+
+    @cached_property
     def sentence(self) -> Tensor:
         """N, the sentence of each row."""
-        positions = torch.arange(self.rows, device=self.starts.device)
-        return torch.bucketize(positions, self.starts[1:], right=True)
+        return torch.bucketize(self.positions, self.starts[1:], right=True)
 
     @cached_property
     def offset(self) -> Tensor:
         """N, the position of each row in its sentence, from 0."""
-        positions = torch.arange(self.rows, device=self.starts.device)
-        return positions - self.starts.index_select(0, self.sentence)
+        return self.positions - self.starts.index_select(0, self.sentence)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -122,15 +126,18 @@ class Windows:
         self.window, self.pooled = window, pooled
         # N, the position of each row in a flat P x window
         self.index = pooled.starts.index_select(0, at.sentence) * window + at.offset
-        left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
-        # P x window, True where a window has no row
-        self.absent = torch.arange(window, device=left.device) >= left.unsqueeze(1)
+        # P, how many rows follow the start of a window in its sentence; below 1 without any
+        self.left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
 
-    def pool(self, rows: Tensor, pooling: nn.Module) -> Tensor:
-        """N x C -> P x C, by a `TimePooling`."""
-        padded = Put.apply(rows, self.index, self.absent.numel())
-        windows = padded.view(*self.absent.shape, -1).transpose(0, 1)  # as window x P x C
-        return pooling(windows, self.absent).squeeze(0)
+    def pool(self, rows: Tensor, pooling: TimePooling) -> Tensor:
+        """N x C -> P x C."""
+        padded = Put.apply(rows, self.index, self.pooled.rows * self.window)
+        windows = padded.view(self.pooled.rows, self.window, -1)
+        if pooling.kind == "mean":  # absent rows are 0 already
+            count = self.left.clamp(1, self.window).unsqueeze(1)
+            return windows.sum(dim=1) / count.to(rows.dtype)
+        absent = torch.arange(self.window, device=rows.device) >= self.left.unsqueeze(1)
+        return pooling(windows.transpose(0, 1), absent).squeeze(0)  # of window x P x C
 
     def repeat(self, rows: Tensor) -> Tensor:
         """P x C -> N x C: repeats each row for every row of its window."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
     """``[projection(x) for projection in projections]``, as one product on a GPU.
 
-    The parameters stay separate and are concatenated in each call: they are small beside x.
+    The parameters stay separate and are concatenated in each call, unless `store_together` did so.
     Queries, keys and values of self-attention are 3 products in forward; backward has 6, plus 2
     additions and 3 sums for the biases. Combined, they are 3 products, a sum and 3 copies.
     Gradients of x are added in the product, so in half precision they are rounded once. On a CPU
@@ -40,9 +40,48 @@ def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, .
 
 def concatenate(projections: Sequence[nn.Module]) -> tuple[Tensor, Tensor | None]:
     """The weight and the bias (or None) of several linear layers as one."""
+    weights, biases = _parameters(projections)
+    return _join(weights), _join(biases) if biases else None
+
+
+def store_together(projections: Sequence[nn.Module]) -> None:
+    """Make the parameters of linear layers of one input size neighbours in memory.
+
+    Then `concatenate` copies nothing, whichever neighbours it gets in this order.
+    """
+    for parameters in filter(None, _parameters(projections)):
+        pieces = torch.cat([p.data for p in parameters]).split([len(p) for p in parameters])
+        for p, piece in zip(parameters, pieces):
+            p.data = piece
+
+
+def _parameters(projections: Sequence[nn.Module]) -> tuple[list[Any], list[Any]]:
+    """The weights, and the biases."""
     weights: list[Any] = [layer.weight for layer in projections]
-    biases: list[Any] = [layer.bias for layer in projections if layer.bias is not None]
-    return torch.cat(weights), torch.cat(biases) if biases else None
+    return weights, [layer.bias for layer in projections if layer.bias is not None]
+
+
+def _join(parameters: Sequence[Tensor]) -> Tensor:
+    """Parameters as one, without a copy if they are neighbours in memory."""
+    for p, following in zip(parameters, parameters[1:]):
+        same = p.untyped_storage().data_ptr() == following.untyped_storage().data_ptr()
+        if not same or p.storage_offset() + p.numel() != following.storage_offset():
+            return torch.cat(list(parameters))
+    return _Neighbours.apply(*parameters)
+
+
+class _Neighbours(torch.autograd.Function):
+    """`torch.cat` of neighbours in memory, as a view of it."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> Tensor:
+        ctx.sizes = [len(p) for p in parameters]
+        first = parameters[0].data
+        return first.as_strided((sum(ctx.sizes), *first.shape[1:]), first.stride())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return grad.split(ctx.sizes)
 
 
 def is_linear(layer: nn.Module) -> bool:

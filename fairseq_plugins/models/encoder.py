@@ -224,10 +224,10 @@ def encode_packed(encoder: Any, x: Tensor, layouts: list[Layout]) -> Tensor:
 
         x = run_encoder_layer(layer, x, mix, pool)
     if first is not None:
-        x = upsample(x.unsqueeze(1), 1, encoder.upsample_features, len(x)).squeeze(1)
         for window in reversed(windows):
             x = window.repeat(x)
-        x = first + x
+        # each feature is added to as many of the first block as it was pooled from
+        x = (first.unflatten(1, (x.size(1), -1)) + x.unsqueeze(2)).flatten(1)
     return x if encoder.layer_norm is None else encoder.layer_norm(x)
 
 

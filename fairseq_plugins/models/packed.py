@@ -12,7 +12,7 @@ from fairseq.models.transformer import (
     TransformerEncoder,
     TransformerEncoderBase,
 )
-from fairseq.modules import TransformerEncoderLayer
+from fairseq.modules import MultiheadAttention, TransformerEncoderLayer
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,6 +21,7 @@ from fairseq_plugins.data.packed_batches import Shape, parts
 from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers
 from fairseq_plugins.layers.encoder_layer import EncoderLayer
 from fairseq_plugins.layers.packed import Layout
+from fairseq_plugins.layers.projections import is_linear, store_together
 
 from .decoder import Decoder, decode_packed
 from .encoder import Encoder, encode_packed
@@ -110,6 +111,16 @@ def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
         else:
             positions = F.embedding(numbers, table.weight, side.padding_idx)
     return embed(side, tokens, positions).masked_fill(padding.unsqueeze(1), 0.0)
+
+
+def store_projections_together(model: Any) -> None:
+    """Let attention multiply by several projections at once without concatenating them."""
+    for module in model.modules():
+        if isinstance(module, MultiheadAttention):
+            projections = [module.q_proj, module.k_proj, module.v_proj]
+            if all(map(is_linear, projections)):
+                query, *memory = (layer.in_features for layer in projections)
+                store_together(projections if query in memory else projections[1:])
 
 
 def find_obstacle(model: Any) -> str:

@@ -211,10 +211,26 @@ def test_launches_of_an_update(build, make_sample, batches):
     assert len(flat.pending) == batches + 1
 
 
+def test_kernels_of_pooling(build, make_sample):
+    """What a second block adds to both passes: windows, pooling, upsampling and the sum."""
+    counts = []
+    for words in ("--encoder-blocks 2 --time-window 1 --feature-window 1", "--encoder-blocks 1,1"):
+        model = build(*words.split())
+        blocks = words.count(",") + 1
+        step = make_step(
+            *(model, LabelSmoothedCrossEntropyFused(TASK, False, 0.1)),
+            Spec.make(PAD, 32, model.encoder.time_window, blocks),
+        )
+        step(pack(make_sample((5, 1, 7)), step.spec))
+        (captured,) = step.captures.values()
+        counts.append(len(captured.graph.kernels))
+    assert counts[1] - counts[0] <= 31
+
+
 def test_float16_overflows_and_goes_on(build, make_sample):
     """The scale of the loss is no part of the captured graph."""
     model = build("--encoder-blocks", "1,1", plain=True).train()
-    optimizer = in_half(list(model.parameters()), scale=2.0**127, lr=0.1)
+    optimizer = in_half(list(model.parameters()), scale=2.0**72, lr=0.1)
     flat = FlatOptimizer(optimizer, Tape)
     criterion = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)
     step = CapturedStep(model, criterion, flat, Spec(PAD, 32, 2, 2))
@@ -232,7 +248,7 @@ def test_float16_overflows_and_goes_on(build, make_sample):
             assert torch.equal(flat.values, before)
     flat.step()
     assert float(norm) == pytest.approx(expected / 13, rel=1e-4)
-    assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (127 - overflows)
+    assert overflows > 0 and optimizer.scaler.loss_scale == 2.0 ** (72 - overflows)
     assert len(step.captures) == 1 and not torch.equal(flat.values, before)
     assert torch.equal(torch.cat([p.detach().flatten() for p in model.parameters()]), flat.values)
 

@@ -16,6 +16,7 @@ from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
 from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
+from fairseq_plugins.models.packed import store_projections_together
 from tests.batches import assert_close
 from tests.graphs.optimizers import in_half
 from tests.graphs.test_captured_step import ARCHITECTURES, PAD, TASK
@@ -47,6 +48,7 @@ def make_step(build):
         own = ["--mscffn-subspaces", "4"] if arch != "transformer" else []
         model = build(*options.split(), *SIZES, *own, *words, arch=arch, plain=True)
         model = model.cuda().bfloat16().train()
+        store_projections_together(model)
         new_graph = functools.partial(graph, Pool())
         flat = FlatOptimizer(in_half(list(model.parameters())), new_graph)
         window = getattr(model.encoder, "time_window", 1)

@@ -31,8 +31,19 @@ def one_by_one(x, layers):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("bias", [True, False])
-def test_one_product_equals_single_projections(bias):
+@pytest.mark.parametrize("stored", ["apart", "together"])
+def test_one_product_equals_single_projections(bias, stored):
     layers, x = build(bias), torch.randn(7, 3, 5, dtype=torch.float64).to(DEVICE)
+    if stored == "together":
+        before = [p.clone() for layer in layers for p in layer.parameters()]
+        projections.store_together(layers)
+        after = [p for layer in layers for p in layer.parameters()]
+        assert all(torch.equal(p, q) for p, q in zip(before, after))
+    for some in (layers, layers[1:], layers[::2]):
+        weight, _ = projections.concatenate(some)
+        copied = weight.data_ptr() != some[0].weight.data_ptr()
+        assert copied == (stored == "apart" or some == layers[::2])
+        assert torch.equal(weight, torch.cat([layer.weight for layer in some]))
     found, expected = run(projections._one_product, layers, x), run(one_by_one, layers, x)
     for ours, theirs in zip(found, expected):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -3,12 +3,14 @@
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.modules import MultiheadAttention
 
 from fairseq_plugins.data.packed_batches import Spec, pack
+from fairseq_plugins.layers.projections import concatenate
 from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
 )
-from fairseq_plugins.models.packed import PackedModel, find_obstacle
+from fairseq_plugins.models.packed import PackedModel, find_obstacle, store_projections_together
 from tests.batches import PAD, TASK, assert_close, run_criterion
 
 MODELS = {
@@ -129,3 +131,19 @@ def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
     assert torch.equal(found[0], expected[0])
     for name, gradient in expected[2].items():
         assert torch.equal(found[2][name], gradient), name
+
+
+def test_projections_of_attention_are_neighbours(build):
+    """Of the first layer of a later block only keys and values, as queries have half the size."""
+    model = build("--encoder-blocks", "1,1")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    store_projections_together(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    attentions = [m for m in model.modules() if isinstance(m, MultiheadAttention)]
+    together = [
+        concatenate([m.q_proj, m.k_proj, m.v_proj][first:])[0].data_ptr()
+        for m in attentions
+        for first in [int(m.q_proj.in_features != m.k_proj.in_features)]
+    ]
+    neighbours = {p.data_ptr() for m in attentions for p in m.parameters()}
+    assert len(together) == 4 and neighbours.issuperset(together)
