@@ -73,6 +73,11 @@ class Lines(Device, Command):
     )  # fmt: skip
     shard_id: int = option(0, "the share to read, from 0", least=0)
 
+    def of_model(self) -> dict[str, Any]:
+        """The options of the Python class of the command, such as `Translator`."""
+        own = {"data": self.data, "threads": self.threads, "max_tokens": self.max_tokens}
+        return {**own, **values_of(self, Device)}
+
 
 @dataclass
 class TextOut(Precision, Options, Lines):
@@ -90,9 +95,8 @@ class TextOut(Precision, Options, Lines):
             raise ConfigurationError(f"--nbest {self.nbest} is for --json: add it")
 
     def of_model(self) -> dict[str, Any]:
-        """The options of `open_engine`, and those of the search."""
-        own = {"data": self.data, "threads": self.threads, "max_tokens": self.max_tokens}
-        return {**own, **values_of(self, Device, Precision, Options)}
+        """See `Lines.of_model`; also the options of the search."""
+        return {**super().of_model(), **values_of(self, Precision, Options)}
 
 
 def check_files(args: Lines) -> None:

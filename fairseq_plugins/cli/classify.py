@@ -30,14 +30,7 @@ class Classify(Lines):
 
 def load(args: Classify) -> Callable[[Group], Result]:
     """Load the model; returns what classifies lines."""
-    classifier = Classifier(
-        args.model[0],
-        args.data,
-        cpu=args.cpu,
-        max_tokens=args.max_tokens,
-        threads=args.threads,
-        user_dir=args.user_dir,
-    )
+    classifier = Classifier(args.model[0], **args.of_model())
     seen = 0
 
     def classify(group: Group) -> Result:
