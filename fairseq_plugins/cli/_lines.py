@@ -161,6 +161,8 @@ def _decisive(args: Lines) -> dict[str, Any]:
     digests = list(map(_model_digest, _models(args)))
     names = [each.name for each in options_of(type(args)) if each.name not in NOT_OF_OUTPUT]
     options = {flag(name): getattr(args, name) for name in names}
+    if (terms := getattr(args, "terms", None)) is not None:
+        options["--terms"] = digest(terms)
     return {"version": __version__, "--model": digests, **options}
 
 

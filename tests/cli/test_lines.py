@@ -14,6 +14,7 @@ from fairseq_plugins import cli, files
 from fairseq_plugins.api import Summarizer
 from fairseq_plugins.cli import _lines
 from fairseq_plugins.cli.summarize import Summarize
+from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.text import Output
 from fairseq_plugins.system.resumable import Result
@@ -119,6 +120,15 @@ def test_a_file_may_be_a_document(read, tmp_path, monkeypatch, capsys):
 def test_files_are_checked_before_a_model_is_loaded(words, expected):
     with pytest.raises(ConfigurationError, match=expected):
         cli.main([*words, "--model", "nowhere"])
+
+
+def test_a_rerun_compares_the_terms_and_not_where_they_are(tmp_path):
+    digests = []
+    for name, text in (("a", "one"), ("b", "one"), ("b", "other")):
+        (tmp_path / name).write_text(text)
+        args = Translate(model=["tatoeba-de-en"], terms=tmp_path / name)
+        digests.append(_lines._decisive(args)["--terms"])
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
