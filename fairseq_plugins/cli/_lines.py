@@ -250,7 +250,9 @@ def convert(
 
             load = partial(on_share, load, args.processes, args.cpu)
         bar = stack.enter_context(
-            progress_bar(description=done, total=total, unit=" " + unit, show=shown)
+            progress_bar(
+                description=done, total=total, show=shown, unit=" " + unit, initial=output.lines
+            )
         )
         try:
             write_groups(load, lines, output, first, args.processes, spawn, bar.update)

@@ -146,7 +146,9 @@ class Teacher(NamedTuple):
             total = sum(map(count_lines, sources))
             with (
                 resumable(path, {}, LINES) as output,
-                progress_bar(description="written", total=total, unit=" lines") as bar,
+                progress_bar(
+                    description="written", total=total, initial=output.lines, unit=" lines"
+                ) as bar,
             ):
                 write_groups(load, lines, output, 0, processes, processes > 1, bar.update)
         return map(json.loads, read_lines(path))

@@ -55,7 +55,8 @@ def progress_bar(
 
     file: Any = sys.stderr or io.StringIO()  # closed, as of a daemon, it shows nothing
     if not on_a_terminal():
-        how = {"mininterval": SECONDS_BETWEEN_LINES, "delay": SECONDS_BETWEEN_LINES, **how}
+        times = dict.fromkeys(("mininterval", "maxinterval", "delay"), SECONDS_BETWEEN_LINES)
+        how = {**times, **how}
         how["bar_format"] = IN_A_LOG
         file = _Log(file)
     return tqdm(

@@ -192,7 +192,7 @@ def write_groups(
         first: the number of the first line, in a share of a larger input.
         processes: their number.
         spawn: see `map_batches`, which torch needs.
-        update: called with each number of lines that are done.
+        update: called with each number of lines that are done; `output.lines` were done before.
 
     Raises:
         ConfigurationError: an earlier run had other lines, or a process was killed.
@@ -206,9 +206,7 @@ def write_groups(
             start, end = end, end + len(group)
             if end >= done > start:
                 output.check(end, digest.hexdigest())
-            if end <= done:
-                update(len(group))
-            else:
+            if end > done:
                 digests.append(digest.hexdigest())
                 yield Group(first + start, group)
         if end < done:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.system.progress import SECONDS_BETWEEN_LINES, progress_bar
 
 
 @pytest.mark.parametrize("stderr", [None, io.StringIO()], ids=["closed", "a log"])
@@ -16,3 +16,10 @@ def test_a_bar_counts_wherever_stderr_leads(stderr, show, monkeypatch):
     assert list(progress_bar("ab", description="letters", show=show)) == ["a", "b"]
     with progress_bar(description="letters", total=2, show=show, unit=" letters") as bar:
         bar.update(2)
+
+
+def test_no_line_of_a_log_comes_early(monkeypatch):
+    """By itself, tqdm repeats a line 10 seconds later."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress_bar(description="letters", total=2) as bar:
+        assert bar.mininterval == bar.maxinterval == bar.delay == SECONDS_BETWEEN_LINES

@@ -18,7 +18,7 @@ OPTIONS = {"--beam": 5, "--model": ["digest"]}
 LINES = [f"line {number}" for number in range(11)]
 
 
-def write(path, lines=LINES, options=OPTIONS, size=3, stop=None, processes=1):
+def write(path, lines=LINES, options=OPTIONS, size=3, stop=None, processes=1, update=bool):
     """Write each line with its group, so that other groups give other output."""
 
     def answer(group: Group):
@@ -29,7 +29,7 @@ def write(path, lines=LINES, options=OPTIONS, size=3, stop=None, processes=1):
         return Result(lines, {"odd": [number for number in together if number % 2], "none": []})
 
     with resumable(path, options, size) as output:
-        write_groups(lambda: answer, lines, output, processes=processes)
+        write_groups(lambda: answer, lines, output, processes=processes, update=update)
     return output
 
 
@@ -49,7 +49,9 @@ def stopped(tmp_path):
 def test_a_stopped_run_is_continued(stopped, processes):
     """With the size of its groups, and with its notes."""
     path, whole = stopped
-    output = write(path, size=100, processes=processes)
+    counted = []
+    output = write(path, size=100, processes=processes, update=counted.append)
+    assert counted == [3, 2]  # of this run, so that the time left is right
     assert path.read_text() == whole and os.listdir(path.parent) == ["out"]
     assert output.notes == {"odd": [1, 3, 5, 7, 9, 11], "none": []}
 
