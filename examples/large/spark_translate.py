@@ -1,12 +1,12 @@
 """Translate the lines of a text file with Spark, on one machine or a cluster.
 
     pip install pyspark pandas pyarrow
-    spark-submit --master "local[2]" examples/large/spark_translate.py MODEL in.txt out.txt [BATCH]
+    spark-submit --master "local[2,4]" examples/large/spark_translate.py MODEL INPUT OUTPUT [BATCH]
 
-Each task of a partition loads the model once and translates batches of neighbouring lines. Spark
-repeats a task that failed, if spark.task.maxFailures allows it (on "local[2]" it does not; use
-"local[2,4]"). The lines are collected in the order of their numbers, so OUTPUT equals that of the
-command `translate --buffer BATCH`.
+"local[2,4]" is two workers on this machine, where a task may fail up to three times; on "local[2]"
+Spark repeats none. Each task loads the model once and translates batches of BATCH (2000)
+neighbouring lines. The results are sorted by the numbers of their lines, so the output equals that
+of the command `translate --buffer BATCH`.
 """
 
 import itertools
@@ -16,13 +16,13 @@ from collections.abc import Iterator
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from fairseq_plugins.api import Translator
+
 model, source, target = sys.argv[1:4]
 size = int(sys.argv[4]) if sys.argv[4:] else 2000
 
 
 def translate(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    from fairseq_plugins.api import Translator
-
     translator = Translator(model)
     for frame in frames:
         for first, lines in zip(frame["first"], frame["lines"]):

@@ -12,6 +12,7 @@ from fairseq_plugins.api import Translator
 from tests.conftest import ROOT
 
 LARGE = ROOT / "examples" / "large"
+PLACES_OF_TRANSLATOR = ("fairseq_plugins.api", "tests.examples.lost_worker")
 
 
 @pytest.fixture
@@ -43,23 +44,42 @@ def test_shares_of_a_slurm_array_join_to_the_whole(expected, tmp_path):
     assert all(parts) and "".join(parts) == expected
 
 
+def losing_a_worker(name, folder, master="", parents=0):
+    """An example that loses a worker, see `lost_worker`, and variables for it."""
+    text = (LARGE / name).read_text("utf-8")
+    plain, lost = (f"from {place} import Translator" for place in PLACES_OF_TRANSLATOR)
+    assert plain in text
+    (folder / name).write_text(text.replace(plain, lost), "utf-8")
+    return name, {
+        "LOST_WORKER": str(folder / "lost"),
+        "LOST_PARENTS": str(parents),
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--master {master} pyspark-shell",
+    }
+
+
 @pytest.mark.slow
-def test_ray_writes_what_the_command_writes(expected, tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_ray_loses_a_worker_and_writes_what_the_command_writes(expected, tmp_path):
     pytest.importorskip("ray.data")
-    run(
-        *(tmp_path, sys.executable, LARGE / "ray_translate.py", "--model", "tatoeba-de-en"),
-        *("--input", "in", "--output", "out", "--batch", "6"),
-    )
+    script, variables = losing_a_worker("ray_translate.py", tmp_path)
+    words = ["--model", "tatoeba-de-en", "--input", "in", "--output", "out", "--batch", "6"]
+    run(tmp_path, sys.executable, script, *words, **variables)
+    assert (tmp_path / "lost").exists()
     assert (tmp_path / "out").read_text("utf-8") == expected
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.skipif(shutil.which("java") is None, reason="java is not installed")
-def test_spark_writes_what_the_command_writes(expected, tmp_path):
+@pytest.mark.parametrize("master, parents", [("local[2,4]", 0), ("local-cluster[2,1,1024]", 2)])
+def test_spark_loses_a_worker_and_writes_what_the_command_writes(
+    expected, tmp_path, master, parents
+):
+    """A Python process in one Java process, and one of two executors with all its processes."""
     pytest.importorskip("pyspark.sql.pandas")
-    run(
-        *(tmp_path, sys.executable, LARGE / "spark_translate.py"),
-        *("tatoeba-de-en", "in", "out", "6"),
-        PYSPARK_PYTHON=sys.executable,
-    )
+    script, variables = losing_a_worker("spark_translate.py", tmp_path, master, parents)
+    run(tmp_path, sys.executable, script, "tatoeba-de-en", "in", "out", "6", **variables)
+    assert (tmp_path / "lost").exists()
     assert (tmp_path / "out").read_text("utf-8") == expected
