@@ -42,9 +42,9 @@ def by_loss(tmp_path):
     return ["--settings", str(path)]
 
 
-def start(data, save_dir, *words):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
-    environment["PYTHONPATH"] = str(ROOT)
+def start(data, save_dir, *words, environment=None):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+    environment.update(PYTHONWARNINGS="ignore", PYTHONPATH=str(ROOT))
     command = [sys.executable, "-m", "fairseq_plugins", "train", "transformer_ftc", data]
     command += ["--save-dir", save_dir, "--cpu"]
     return subprocess.Popen(
@@ -320,72 +320,95 @@ def test_a_killed_process_is_named(toy_data, tmp_path, by_loss):
     assert "Traceback" not in output and not Path(f"/proc/{ranks[0]}").exists()
 
 
-def begin_two(data, folder, *words):
-    """Two "machines" of one process each; the first one is HOST. The words, and the processes."""
+def begin_two(data, folder, *words, of_first=None, of_second):
+    """Two "machines" of one process each, the first of which is HOST.
+
+    Args:
+        of_first, of_second: variables of the environment of each, see `lost_machine`.
+
+    Returns:
+        The process of the first, and a function that starts the second (again).
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    words = [data, folder, *words[:2], "--rendezvous", f"localhost:{port}", *words[2:]]
-    first = start(*words)
+    words = [data, folder, "--user-dir", LOST_MACHINE, "--rendezvous", f"localhost:{port}", *words]
+    first = start(*words, environment=of_first)
     with contextlib.closing(socket.socket()) as asked:
         while asked.connect_ex(("localhost", port)):  # it holds what they share
             assert first.poll() is None
             time.sleep(0.1)
-    return words, first, start(*words)
+    second = start(*words, environment=of_second)
+    second.communicate(timeout=1200)
+    assert second.returncode == -signal.SIGKILL
+    return first, lambda: start(*words)
 
 
-def kill_at(update, process, folder):
-    """Kill a "machine" after this update of a training."""
-    while f"num_updates={update}," not in "".join(log.read_text() for log in folder.glob("*.log")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    for each in reversed(family(process.pid)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
-    process.communicate()
+def ended(*processes):
+    """What processes print, of which each must end well."""
+    outputs = [process.communicate(timeout=1200)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), outputs
+    return outputs
 
 
 def model(folder):
     return torch.load(folder / "checkpoint_last.pt", weights_only=False)["model"]
 
 
+LOST_MACHINE = ROOT / "tests" / "train" / "lost_machine"
 UPDATES = [*TINY, "--max-tokens", 400, "--max-update", 30, "--warmup-updates", 2]
 UPDATES += ["--save-interval-updates", 10, "--validate-interval-updates", 1000]
 
 
+@pytest.fixture(scope="module")
+def unbroken(toy_data, tmp_path_factory):
+    """The parameters of an unbroken training of two processes."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    (folder / "by_loss.yaml").write_text(BY_LOSS)
+    words = ["--processes", 2, "--settings", folder / "by_loss.yaml", "--", *UPDATES]
+    ended(start(toy_data.bin, folder / "run", *words))
+    return model(folder / "run")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-@pytest.mark.parametrize("update", [3, 15, 25])
+@pytest.mark.parametrize("update", [0, 3, 10, 15, 29])
 def test_a_machine_that_is_lost_and_joins_again_changes_no_parameter(
-    toy_data, tmp_path, by_loss, update
+    toy_data, tmp_path, by_loss, unbroken, update
 ):
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    words, first, second = begin_two(toy_data.bin, run, "--nodes", 2, *by_loss, "--", *UPDATES)
-    kill_at(update, second, run)
-    for process in (first, start(*words)):
-        output, _ = process.communicate(timeout=1200)
-        assert process.returncode == 0, output
-    assert start(toy_data.bin, whole, "--processes", 2, *by_loss, "--", *UPDATES).wait(1200) == 0
-    expected, found = model(whole), model(run)
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    """At the start, before the first checkpoint, while it is written, after it, at the end."""
+    words = ["--nodes", 2, *by_loss, "--", *UPDATES]
+    first, again = begin_two(toy_data.bin, tmp_path, *words, of_second={"LOST_AT": str(update)})
+    ended(first, again())
+    found = model(tmp_path)
+    assert all(torch.equal(found[name], value) for name, value in unbroken.items())
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-def test_a_machine_goes_on_alone_with_the_same_batch(toy_data, tmp_path, by_loss):
-    """The parameters are those of one process that accumulates the batches of both."""
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    _, first, second = begin_two(toy_data.bin, run, "--nodes", "1:2", *by_loss, "--", *UPDATES)
-    kill_at(15, second, run)
-    output, _ = first.communicate(timeout=1200)
-    assert first.returncode == 0, output
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_machine_goes_on_alone_with_the_same_batch(toy_data, tmp_path, by_loss, unbroken, joins):
+    """Also until the other joins: the parameters differ by the order of additions only."""
+    words = ["--nodes", "1:2", *by_loss, "--", *UPDATES]
+    first, again = begin_two(
+        *(toy_data.bin, tmp_path, *words),
+        of_first={"ALONE_UNTIL": "25"} if joins else {},
+        of_second={"LOST_AT": "15"},
+    )
+    output, machines = "", [first]
+    if joins:
+        while "1 of 2 machines train" not in output:
+            line = first.stdout.readline()
+            assert line, output
+            output += line
+        machines.append(again())
+    output += ended(*machines)[0]
+    two = ("2", "200 tokens x 2 process(es) x update-freq 1 = 400")
+    one = ("1", "200 tokens x 1 process(es) x update-freq 2 = 400")
     told = re.findall(r"(\d) of 2 machines train; an update: (.*)", output)
-    assert told[0] == ("2", "200 tokens x 2 process(es) x update-freq 1 = 400")
-    assert told[-1] == ("1", "200 tokens x 1 process(es) x update-freq 2 = 400")
-    words = ["--tokens-per-process", 200, *by_loss, "--", *UPDATES]
-    assert start(toy_data.bin, whole, *words).wait(1200) == 0
-    for name, expected in model(whole).items():
-        torch.testing.assert_close(model(run)[name], expected, rtol=1e-4, atol=1e-6)
+    assert told == [two, one, two][: 2 + joins]
+    for name, expected in unbroken.items():
+        torch.testing.assert_close(model(tmp_path)[name], expected, rtol=1e-4, atol=1e-6)
 
 
 def family(process):
