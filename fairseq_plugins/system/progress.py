@@ -55,8 +55,7 @@ def progress_bar(
 
     file: Any = sys.stderr or io.StringIO()  # closed, as of a daemon, it shows nothing
     if not on_a_terminal():
-        times = dict.fromkeys(("mininterval", "maxinterval", "delay"), SECONDS_BETWEEN_LINES)
-        how = {**times, **how}
+        how |= dict.fromkeys(("mininterval", "maxinterval", "delay"), SECONDS_BETWEEN_LINES)
         how["bar_format"] = IN_A_LOG
         file = _Log(file)
     return tqdm(
