@@ -18,7 +18,7 @@ Sets up what is missing, then runs ruff, mypy and all tests that are not marked 
 mypy and runs only the fast tests of layers, losses, search and all modules' contract. --slow runs ruff,
 mypy and only the tests that are marked as slow: most kills and damaged files, long trainings, kernels for
 GPUs and the quickstart. --faults instead runs trainings with random options, random kills and random
-damage for SECONDS (600), and prints how many faults were tried, survived, refused and lost. --speed
+damage for SECONDS (600), and prints how many faults were tried, survived, rejected and lost. --speed
 instead measures README's ratios of time, in five minutes, and fails if one is worse than the figure stored
 for this kind of processor. For another set-up (--offline, --active, ...) run scripts/install.sh first,
 with --extras test; its choices are remembered.

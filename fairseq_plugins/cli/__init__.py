@@ -25,7 +25,7 @@ from fairseq_plugins.options.user_dirs import import_user_dirs
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = PACKAGE / "cli", PACKAGE / "lab" / "commands"
-TITLES = "", "\nOf the laboratory: the papers' tables, measurements, made corpora:\n"
+TITLES = "", "\nThe laboratory: tables of the papers, measurements, synthetic corpora:\n"
 # what exported models need, by the names of imports
 RUN_EXPORTS = {"numpy", "onnxruntime", "sacremoses", "sentencepiece", "subword_nmt"}
 USAGE = """usage: fairseq-plugins [COMMAND] [arguments]

@@ -1,4 +1,4 @@
-"""The laboratory: measurements, the tables of papers, made corpora, baselines, runs on a GPU.
+"""The laboratory: measurements, the tables of papers, synthetic corpora, baselines, runs on a GPU.
 
 Training and serving do not need it, and nothing outside this package imports it. Its commands
 are in `commands/`.

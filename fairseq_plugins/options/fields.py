@@ -37,7 +37,7 @@ def option(
             the option is given; positional; rest, for the arguments after `--`.
     """
     shown = help
-    if "efault" not in help and default is not False and default not in (None, (), REQUIRED):
+    if "efault" not in help and default is not False and default not in (None, (), "", REQUIRED):
         shown += f" (default: {default})"
     limits = {"least": least, "most": most, "odd": odd, "text": help}
     declared: Any = {"metadata": {**metadata, **limits, "help": shown}}

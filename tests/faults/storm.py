@@ -12,9 +12,9 @@ once without a fault, and once with faults:
     data        a file of the prepared data is cut, emptied or removed
 
 A fault is survived if the parameters and the optimizer's state at the end are those of the
-training without a fault, to the bit, and each sentence was seen once an epoch. It is refused if
+training without a fault, to the bit, and each sentence was seen once an epoch. It is rejected if
 training ends with an error of one line and all checkpoints are as before. All else is lost, and
-told with the words that do it again.
+reported with the command that repeats it.
 """
 
 import logging
@@ -154,8 +154,8 @@ class Trial:
         run = self.start()
         if refusal(run):
             if self.checkpoints() != before:
-                raise Lost(f"refused, but checkpoints changed: {refusal(run)}")
-            return "refused"
+                raise Lost(f"rejected, but checkpoints changed: {refusal(run)}")
+            return "rejected"
         if any(run.status):
             raise Lost(f"status {run.status}: {run.output[-300:]}")
         found = difference(load(self.save_dir), self.expected)
@@ -197,8 +197,8 @@ def damaged_checkpoints(trial: Trial) -> Counter:
         how = trial.generator.choice([*DAMAGE.values(), flip])
         how(path, trial.generator)
     outcome = trial.finish()
-    if outcome == "refused" and damaged != set(paths):
-        raise Lost("refused, although an intact checkpoint was there")
+    if outcome == "rejected" and damaged != set(paths):
+        raise Lost("rejected, although an intact checkpoint was there")
     return Counter({outcome: len(damaged)})
 
 
@@ -211,10 +211,10 @@ def damaged_data(trial: Trial) -> Counter:
     how = trial.generator.choice(["cut", "empty", "missing"])
     DAMAGE[how](path, trial.generator)
     outcome = trial.finish()
-    if outcome == "refused":
+    if outcome == "rejected":
         path.write_bytes(kept)
         if trial.finish() != "survived":
-            raise Lost("refused although the data is whole again")
+            raise Lost("rejected although the data is whole again")
     return Counter({outcome: 1})
 
 
@@ -237,7 +237,7 @@ def storm(seconds: float, seed: int, first: int = 0, trials: int | None = None) 
             folder.mkdir()
             trial = Trial(generator, corpus, folder)
             try:
-                found = fault(trial) if trial.without_a_fault() else Counter({"refused": 1})
+                found = fault(trial) if trial.without_a_fault() else Counter({"rejected": 1})
             except Lost as error:
                 found = Counter({"lost": 1})
                 words = " ".join(map(str, trial.words[1:]))
@@ -263,7 +263,7 @@ def main(argv: Sequence[str]) -> int:
     counts = storm(seconds, seed, first)
     kinds = (f"{fault.__name__} {counts[fault.__name__]}" for fault in dict.fromkeys(FAULTS))
     print(f"seed {seed}, {counts['trials']} trainings; faults: {', '.join(kinds)}")
-    outcomes = ("tried", "survived", "refused", "lost")
+    outcomes = ("tried", "survived", "rejected", "lost")
     print(", ".join(f"{outcome} {counts[outcome]}" for outcome in outcomes))
     return 1 if counts["lost"] else 0
 

@@ -18,7 +18,7 @@ def test_the_first_trials(capsys):
     counts = storm.storm(seconds=float("inf"), seed=2, trials=3)
     assert counts["trials"] == 3 and counts["tried"] >= 3
     assert counts["lost"] == 0, capsys.readouterr().out
-    assert counts["survived"] + counts["refused"] == counts["tried"]
+    assert counts["survived"] + counts["rejected"] == counts["tried"]
     assert counts["survived"] > 0
 
 
@@ -40,7 +40,7 @@ def test_losses_are_reported(capsys, monkeypatch):
     assert storm.main(["inf", "7"]) == 1
     output = capsys.readouterr().out
     assert re.search(r"lost in trial 0 of seed 7, \d process.*--arch .*: other ", output)
-    assert "tried 1, survived 0, refused 0, lost 1" in output
+    assert "tried 1, survived 0, rejected 0, lost 1" in output
 
 
 def test_a_trial_depends_on_seed_and_number_alone(tmp_path):

@@ -140,9 +140,9 @@ class Blocks(Timed):
     """The options of the subcommand."""
 
     kernel: Sequence[str] = option(
-        (), "only this one; repeatable", choices=tuple(KERNELS), repeatable=True
+        (), "measure only this kernel; repeatable", choices=tuple(KERNELS), repeatable=True
     )
-    part: int = option(1, "an Nth of the tokens of the goals", least=1)
+    part: int = option(1, "take an Nth of the tokens of the goals", least=1)
     rounds: int = with_default(Timed, "rounds", 15)
 
 

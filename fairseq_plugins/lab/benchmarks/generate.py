@@ -58,11 +58,11 @@ class Generate(Timed):
         "in one word; repeatable", metavar="WORDS", repeatable=True,
     )  # fmt: skip
     options: str = option("", "options that all architectures get", metavar="WORDS")
-    beam: int = option(5, "hypotheses a sentence", least=1)
-    batch_size: int = option(32, "sentences", least=1)
-    batches: int = option(4, "different batches", least=1)
-    free_length: bool = option(False, "let models end sentences")
-    bleu: bool = option(False, "score translations of the subset, too")
+    beam: int = option(5, "the number of hypotheses of each sentence", least=1)
+    batch_size: int = option(32, "the number of sentences in a batch", least=1)
+    batches: int = option(4, "the number of different batches", least=1)
+    free_length: bool = option(False, "let models end sentences themselves")
+    bleu: bool = option(False, "also score translations of the subset")
     rounds: int = with_default(Timed, "rounds", 3)
 
 

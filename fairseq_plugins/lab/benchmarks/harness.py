@@ -38,7 +38,7 @@ class Measurement(Command):
 
     command = ""  # the subcommand
     dtype = "fp32"
-    threads: int = option(1, "processor threads", least=1, most=MOST)
+    threads: int = option(1, "the number of processor threads", least=1, most=MOST)
     cpu: bool = option(False, "do not use a GPU")
     clock: str = option(
         "wall", "processor: count processor time, for a machine shared with other programs; one "
@@ -60,7 +60,7 @@ class Timed(Typed):
     """Of those that time work in rounds."""
 
     rounds: int = option(5, "how often each work is timed on each batch", least=1)
-    warmup: int = option(1, "rounds before the timed ones", least=0)
+    warmup: int = option(1, "the number of rounds before the timed ones", least=0)
 
 
 def choose_device(args: Measurement) -> torch.device:

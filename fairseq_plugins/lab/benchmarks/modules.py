@@ -29,14 +29,14 @@ from fairseq_plugins.options.fields import option
 class Sizes(Command):
     """The sizes of single modules."""
 
-    dim: int = option(512, "dimension d of single modules", least=1)
-    heads: int = option(8, "heads of token mixers", least=1)
-    inner: int | None = option(None, "inner dimension of ffn (default: 4 d)", least=1)
+    dim: int = option(512, "the dimension d of single modules", least=1)
+    heads: int = option(8, "the number of heads of token mixers", least=1)
+    inner: int | None = option(None, "the inner dimension of ffn (default: 4 d)", least=1)
     subspaces: int | None = option(
-        None, "subspaces n of mscffn (default: 12, or the nearest number that fits)", least=1
+        None, "the subspaces n of mscffn (default: 12, or the nearest number that fits)", least=1
     )
-    expansion: int = option(6, "expansion m of mscffn", least=1)
-    dropout: float = option(0.0, "dropout inside a module", least=0, most=1)
+    expansion: int = option(6, "the expansion m of mscffn", least=1)
+    dropout: float = option(0.0, "the dropout inside a module", least=0, most=1)
 
 
 class FusedAttention(nn.Module):

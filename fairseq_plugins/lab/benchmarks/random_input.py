@@ -79,9 +79,9 @@ class Contenders(Typed):
         (), "a contender with its options; repeatable", metavar="WORDS", repeatable=True
     )
     options: str = option("", "options that all architectures get", metavar="WORDS")
-    vocabulary: int = option(1000, "size of the artificial vocabulary", least=8)
+    vocabulary: int = option(1000, "the size of the artificial vocabulary", least=8)
     what: str = option("training", "what is measured", choices=workloads.WHAT)
-    tokens: int = option(4096, "tokens in each batch", least=1)
+    tokens: int = option(4096, "the number of tokens in each batch", least=1)
 
 
 @dataclass
@@ -89,19 +89,19 @@ class Architectures(Contenders):
     """Of those that measure whole models, too, and limit their memory."""
 
     part: str = option("model", "the part of an architecture", choices=workloads.PARTS)
-    target_length: int | None = option(None, "target length (default: that of the source)", least=1)
+    target_length: int | None = option(None, "the target length (default: the source's)", least=1)
     memory_limit: float | None = option(
-        None, f"memory that a process may use (default: {LIMIT:g}; on a GPU, all of its memory)",
+        None, f"the memory of a process (default: {LIMIT:g}; on a GPU, all of its memory)",
         least=0.5, metavar="GIB",
     )  # fmt: skip
-    patience: float = option(600.0, "seconds that a process may take", least=1)
+    patience: float = option(600.0, "the seconds that a process may take", least=1)
 
 
 @dataclass
 class Layer(Timed, Contenders, modules.Sizes):
     """The options of `layer`."""
 
-    lengths: str = option("1024", "source lengths, such as 512,8192")
+    lengths: str = option("1024", "the source lengths, such as 512,8192")
     tokens: int = with_default(Contenders, "tokens", 8192)
     rounds: int = with_default(Timed, "rounds", 7)
 
@@ -110,7 +110,7 @@ class Layer(Timed, Contenders, modules.Sizes):
 class Memory(Architectures, modules.Sizes):
     """The options of `memory`."""
 
-    lengths: str = option("256", "source lengths, such as 512,8192")
+    lengths: str = option("256", "the source lengths, such as 512,8192")
 
 
 @dataclass
@@ -119,13 +119,13 @@ class Growth(Architectures):
 
     titles = dict[str, str]()  # of contenders
     axis: str = option("length", "what grows", choices=AXES)
-    values: str | None = option(None, "on the axis, such as 128,256,512")
+    values: str | None = option(None, "the values on the axis, such as 128,256,512")
     what: str = option(BOTH, "what is measured", choices=(*workloads.WHAT, BOTH))
-    length: int = option(128, "source length, if it is not the axis", least=1)
-    sentences: int | None = option(None, "sentences of a batch, in place of --tokens", least=1)
+    length: int = option(128, "the source length, if it is not the axis", least=1)
+    sentences: int | None = option(None, "the sentences of a batch, in place of --tokens", least=1)
     rounds: int = option(5, "how often each is timed", least=1)
-    budget: float = option(30.0, "seconds per point; slower points get fewer rounds", least=0)
-    longest_step: float = option(60.0, "skip steps that take more seconds", least=0)
+    budget: float = option(30.0, "the seconds per point; slow points get fewer rounds", least=0)
+    longest_step: float = option(60.0, "skip steps that take more than N seconds", least=0)
 
 
 def growth_of(paper: str) -> type[Growth]:

@@ -53,7 +53,7 @@ class Models(Typed):
         (), "an architecture and its options; repeatable", metavar="WORDS", repeatable=True
     )
     options: str = option("", "options that all models get", metavar="WORDS")
-    max_tokens: int = option(2048, "maximum tokens in a batch", least=1)
+    max_tokens: int = option(2048, "the maximum number of tokens in a batch", least=1)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class TrainStep(Timed, Models):
     data: Path = argument("the prepared folder", "DATA")
     part: str = option("model", "what is timed", choices=PARTS)
     order: str = option("length", "batch by length, as in training, or randomly", choices=ORDERS)
-    batches: int = option(8, "number of different batches", least=1)
+    batches: int = option(8, "the number of different batches", least=1)
     leave_out_failing: bool = option(
         False, "a contender whose first step fails becomes a row with the reason, if not the first"
     )
@@ -492,7 +492,7 @@ class GpuPart(Models):
     measured: str = argument(", ".join(GPU_PARTS), "PART", choices=tuple(GPU_PARTS))
     data: Path = argument("the prepared folder", "DATA")
     max_tokens: int = with_default(Models, "max_tokens", 4096)
-    updates: int = option(0, "default: 8, or for updates one epoch", least=0)
+    updates: int = option(0, "the number of updates (default: 8, or one epoch)", least=0)
 
 
 COMMANDS = {"train-step": (TrainStep, run_train_step), "gpu-part": (GpuPart, run_gpu_part)}

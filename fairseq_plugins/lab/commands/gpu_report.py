@@ -355,18 +355,18 @@ def run_part(
 class GpuReport(Command):
     """The options of the command."""
 
-    data: Path | None = option(None, "prepared folder", metavar="DATA", positional=True, nargs="?")
-    out: Path | None = option(None, "where the report goes", metavar="DIR")
-    work: Path | None = option(None, "where the parts work (default: --out)", metavar="DIR")
+    data: Path | None = option(None, "the data folder", metavar="DATA", positional=True, nargs="?")
+    out: Path | None = option(None, "the folder for the report", metavar="DIR")
+    work: Path | None = option(None, "the folder of the parts (default: --out)", metavar="DIR")
     list: bool = option(False, "show the runs and their parts")
     run: str | None = option(None, "the run (default: the next unfinished one)")
     part: Sequence[str] = option(
         (), "only this part of the run, also if it is finished; repeatable", metavar="NAME",
         repeatable=True,
     )  # fmt: skip
-    minutes: float = option(8.0, "minutes to run, plus up to one to save", least=0.1, metavar="M")
+    minutes: float = option(8.0, "the minutes to run, and one to save", least=0.1, metavar="M")
     summaries: Path | None = option(None, "prepared documents, for run 10", metavar="DIR")
-    multi30k: Path | None = option(None, "prepared, for run 11a", metavar="DIR")
+    multi30k: Path | None = option(None, "prepared Multi30k, for run 11a", metavar="DIR")
     toy: bool = option(False, "try the runs at a toy size on a CPU")
 
 

@@ -21,7 +21,7 @@ from fairseq_plugins.options.fields import argument
 class JoinTables(Command):
     """The options of the command."""
 
-    out: Sequence[Path] = argument("folders of reproduce", "OUT")
+    out: Sequence[Path] = argument("the folders that reproduce wrote", "OUT")
 
 
 @command

@@ -36,14 +36,14 @@ class LeadBaseline(Command):
         None, "a file with the ids of the stories to score, one per line (default: all)",
         metavar="FILE",
     )  # fmt: skip
-    sentences: int = option(3, "number of first sentences to take", least=1)
+    sentences: int = option(3, "the number of first sentences to take", least=1)
     all: bool = option(
         False, "also score fewer first sentences, random ones, TextRank's (needs sumy), and the "
         "oracle's, which match the summary best",
     )  # fmt: skip
     stemmer: bool = option(False, "strip suffixes with Porter's stemmer, as in published figures")
     unicode: bool = option(False, "count words of any script (default: letters a to z and digits)")
-    workers: int = option(0, "number of processes; 0 for one per core", least=0, most=MOST)
+    workers: int = option(0, "the number of processes; 0 means one per core", least=0, most=MOST)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Draw made-up images in CIFAR-10's format, for the Long-Range Arena.
+"""Draw synthetic images in CIFAR-10's format, for the Long-Range Arena.
 
     fairseq-plugins make-images DIR --images 60000
     fairseq-plugins make-images DIR --images 6000 --plain     # easier ones
@@ -24,7 +24,7 @@ class MakeImages(Seeded):
     """The options of the command."""
 
     folder: Path = argument("the folder to write", "DIR")
-    images: int = option(60000, "images, a sixth of them for the test set", least=60)
+    images: int = option(60000, "the number of images, a sixth of them for the test set", least=60)
     plain: bool = option(False, "draw upright shapes, black on white, without noise")
 
 

@@ -4,7 +4,7 @@
     fairseq-plugins make-listops DIR --train 4000 --held-out 500 --min-length 20 \\
         --max-length 100                      # a smaller and easier one
 
-writes train.tsv, valid.tsv and test.tsv with a value, a tab and an expression in each line, such as
+Each line of train.tsv, valid.tsv and test.tsv has a value, a tab and an expression, such as
 9 <TAB> [MAX 2 9 [MIN 4 7 ] 0 ], for prepare-classification --words. No expression occurs twice. The
 same arguments give the same bytes with every Python. Files that exist are not replaced.
 """
@@ -26,12 +26,12 @@ class MakeListops(Seeded):
     """The options of the command."""
 
     folder: Path = argument("the folder to write", "DIR")
-    train: int = option(96000, "training expressions", least=1)
-    held_out: int = option(2000, "expressions in the validation set, and in the test set", least=1)
-    min_length: int = option(SHAPE.min_length, "expressions have more words than this", least=0)
-    max_length: int = option(SHAPE.max_length, "expressions have fewer words than this", least=1)
-    max_depth: int = option(SHAPE.max_depth, "maximum depth of a tree, with the digits", least=2)
-    max_args: int = option(SHAPE.max_args, "maximum number of arguments of an operation", least=2)
+    train: int = option(96000, "the number of training expressions", least=1)
+    held_out: int = option(2000, "how many are for validation, and for testing", least=1)
+    min_length: int = option(SHAPE.min_length, "every expression has more than N words", least=0)
+    max_length: int = option(SHAPE.max_length, "every expression has fewer than N words", least=1)
+    max_depth: int = option(SHAPE.max_depth, "how deep a tree is at most, with its digits", least=2)
+    max_args: int = option(SHAPE.max_args, "how many arguments an operation has at most", least=2)
 
 
 @command

@@ -21,8 +21,8 @@ class MakePathfinder(Seeded):
     """The options of the command."""
 
     folder: Path = argument("the folder to write", "DIR")
-    pictures: int = option(200000, "number of pictures", least=1)
-    dashes: int = option(14, "dashes of each long path; the others have a third", least=2)
+    pictures: int = option(200000, "the number of pictures", least=1)
+    dashes: int = option(14, "the dashes of each long path; others have a third", least=2)
 
 
 @command

@@ -1,4 +1,4 @@
-"""Write made-up pairs of texts for the Long-Range Arena's Retrieval.
+"""Write synthetic pairs of texts for the Long-Range Arena's Retrieval.
 
     fairseq-plugins make-retrieval DIR --train 4000 --held-out 500 --words 20
     fairseq-plugins prepare-retrieval DATA DIR
@@ -21,9 +21,9 @@ class MakeRetrieval(Seeded):
     """The options of the command."""
 
     folder: Path = argument("the folder to write", "DIR")
-    train: int = option(147086, "training pairs", least=2)
-    held_out: int = option(17437, "pairs in the validation set, and in the test set", least=2)
-    words: int = option(1000, "words of each text", least=1)
+    train: int = option(147086, "the number of training pairs", least=2)
+    held_out: int = option(17437, "the number of validation pairs, and of test pairs", least=2)
+    words: int = option(1000, "the number of words of each text", least=1)
 
 
 @command

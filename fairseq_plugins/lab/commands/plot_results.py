@@ -2,11 +2,11 @@
 
     fairseq-plugins plot-results     # needs matplotlib: install.sh --extras plot
 
-BLEU on valid of one checkpoint against hours of training, which are updates times the median time
-of one: validation and saving are left out. A curve that begins with both directions shows the
-second stage, behind the hours of the first. Test scores against training pairs, beside those of
-Sennrich & Zhang 2019. Test scores of all models against their hours of training; of distilled ones
-against the time to translate a sentence.
+The plots show BLEU on the validation set of one checkpoint against hours of training, which are
+updates times the median time of one, without validation and saving; test scores against training
+pairs, beside those of Sennrich & Zhang 2019; test scores of all models against their hours of
+training; and those of distilled models against the time to translate a sentence. A curve that
+begins with both directions shows the second stage, behind the hours of the first.
 """
 
 import re
@@ -206,7 +206,7 @@ def draw(folder: Path) -> None:
 class PlotResults(Command):
     """The options of the command."""
 
-    out: Path = option(RESULTS, "folder for the plots (.svg)", metavar="DIR")
+    out: Path = option(RESULTS, "the folder for the plots (.svg)", metavar="DIR")
 
 
 @command

@@ -30,7 +30,7 @@ class PrepareAmazon(Units, corpora.Sample):
     """The options of the command."""
 
     destination: Path = argument("the folder to write", "DIR")
-    reviews: Path = argument("JSON lines, compressed or not", "FILE")
+    reviews: Path = argument("the file of JSON lines, compressed or not", "FILE")
     train: int = with_default(corpora.Sample, "train", 40000)
     held_out: int = with_default(corpora.Sample, "held_out", 5000)
 

@@ -3,8 +3,8 @@
     fairseq-plugins prepare-images DIR cifar-10-binary.tar.gz
     fairseq-plugins train image DIR
 
-The archive is that of the binary version; make-images writes one of made-up images. Every tenth
-image for training goes to valid.
+The archive is that of the binary version; make-images writes one of synthetic images. Every
+tenth image for training is for validation.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """
@@ -26,7 +26,7 @@ class PrepareImages(grey_levels.Pictures):
     """The options of the command."""
 
     destination: Path = argument("the folder to write", "DIR")
-    archive: Path = argument("cifar-10-binary.tar.gz", "ARCHIVE")
+    archive: Path = argument("the archive cifar-10-binary.tar.gz", "ARCHIVE")
 
 
 @command

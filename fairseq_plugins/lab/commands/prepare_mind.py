@@ -9,8 +9,8 @@ topics (Fastformer's table 4): title and abstract of each news, and its category
 texts are bodies (505 words), which the release lacks: only with --bodies do figures compare.
 
 recommendation (table 5): titles, and for each impression of behaviors.tsv the news that the user
-had clicked, was shown, and clicked. Every 50th impression of --train goes to valid. The labels of
-MIND's own test set are not public: --test takes the dev set.
+had clicked, was shown, and clicked. Every 50th impression of --train is for validation. The labels
+of MIND's own test set are not public, so --test takes the dev set.
 
 A line that cannot be used is skipped, and removed.txt in DIR gives the reason.
 
@@ -48,8 +48,8 @@ class Topics(Units, corpora.Sample):
     """The options of the first task."""
 
     destination: Path = argument("the folder to write", "DIR")
-    news: Sequence[Path] = argument("files news.tsv", "NEWS")
-    bodies: Path | None = option(None, "lines of ID, tab and body", metavar="FILE")
+    news: Sequence[Path] = argument("the files news.tsv", "NEWS")
+    bodies: Path | None = option(None, "a file whose lines are ID, tab and body", metavar="FILE")
     train: int = with_default(corpora.Sample, "train", 128800)
     held_out: int = with_default(corpora.Sample, "held_out", 16100)
 
@@ -61,7 +61,7 @@ class Recommendation(Workers, Command):
     destination: Path = argument("the folder to write", "DIR")
     train: Path = option(REQUIRED, NEWS, metavar="FOLDER")
     test: Path = option(REQUIRED, NEWS, metavar="FOLDER")
-    valid_every: int = option(50, "every Nth impression of --train goes to valid", least=2)
+    valid_every: int = option(50, "take every Nth impression of --train for validation", least=2)
 
 
 TASKS: dict[str, tuple[type[Command], str]] = {

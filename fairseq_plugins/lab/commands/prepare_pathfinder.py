@@ -27,7 +27,7 @@ class PreparePathfinder(grey_levels.Pictures, corpora.Sample):
     """The options of the command."""
 
     destination: Path = argument("the folder to write", "DIR")
-    pictures: Path = argument("metadata/ and pictures", "FOLDER")
+    pictures: Path = argument("the folder that has metadata/ and the pictures", "FOLDER")
     train: int = with_default(corpora.Sample, "train", 160000)
     held_out: int = with_default(corpora.Sample, "held_out", 20000)
 

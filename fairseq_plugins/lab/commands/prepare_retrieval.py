@@ -28,7 +28,7 @@ class PrepareRetrieval(Workers, Command):
 
     destination: Path = argument("the folder to write", "DIR")
     pairs: Path = argument("the folder of the three files", "FOLDER")
-    max_positions: int = option(4000, "positions of each text, the end symbol included", least=2)
+    max_positions: int = option(4000, "the positions of each text, with the end symbol", least=2)
 
 
 @command

@@ -56,8 +56,8 @@ class Reproduce(SweepRequest):
     """The options of the command."""
 
     table: str = argument("one of those above, with their rows", "TABLE", choices=list(FILES))
-    data: Path | None = option(None, "prepared folder", metavar="DATA", positional=True, nargs="?")
-    out: Path | None = option(None, "its folder (default: runs/reproduce_TABLE)", metavar="DIR")
+    data: Path | None = option(None, "the data folder", metavar="DATA", positional=True, nargs="?")
+    out: Path | None = option(None, "the folder (default: runs/reproduce_TABLE)", metavar="DIR")
     reduced: bool = option(False, "take the table's size for two CPU cores")
     beside: Sequence[Path] = option(
         (), "with --report-only: folders of the same table on more or less data, to plot scores "

@@ -102,8 +102,8 @@ class Seeded(Command):
 class Sample(Seeded):
     """The options of a random sample; commands have the sizes of a paper as defaults."""
 
-    train: int = option(REQUIRED, "texts for training", least=1)
-    held_out: int = option(REQUIRED, "texts in the validation set, and in the test set", least=1)
+    train: int = option(REQUIRED, "the number of training texts", least=1)
+    held_out: int = option(REQUIRED, "the number of validation texts, and of test texts", least=1)
 
 
 def sizes_of(args: Any) -> dict[str, int]:
