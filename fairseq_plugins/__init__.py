@@ -33,6 +33,7 @@ PATCHES = (
     "train.kernel_choice",
     "train.warm_start",
     "graphs.captured_step",
+    "graphs.captured_loss",
 )
 
 
