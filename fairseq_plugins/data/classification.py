@@ -92,7 +92,7 @@ class Labelled(Task):
     def check(self, folder: Path) -> dict[str, Any]:
         return {"labels": count_labels({s: folder / RAW / f"{s}.target" for s in self.splits})}
 
-    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
         labels = results["labels"]
         names = list(labels["train"])
         rows = [["label", *labels]]

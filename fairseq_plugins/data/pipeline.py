@@ -9,11 +9,11 @@ import contextlib
 import itertools
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
@@ -22,7 +22,7 @@ from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, pa
 from fairseq_plugins.data.report import REMOVED
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
-from fairseq_plugins.system.workers import map_lines
+from fairseq_plugins.system.workers import map_groups
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.subwords import KINDS, step_of_lines
 
@@ -93,7 +93,7 @@ class Task:
         """What to do if this many examples of train were read, and so many left out; or empty."""
         return ""
 
-    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
         """More lines for the report; it may add results."""
         return []
 
@@ -176,7 +176,7 @@ def prepare(
             "lost": found.lost,
             "separators": int(found.counts[encoder.separator : encoder.separator + 1].sum()),
         }
-    notes = task.notes(folder, results, workers)
+    notes = task.notes(folder, results)
     report.write(folder, report.lines_of(task, results, task.longest, notes))
     preparation.finish(results)
 
@@ -205,24 +205,27 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
         }
         convert = partial(_converted, task, corpus.parse)
         how = (workers, f"{task.units} read", corpus.total)
-        for split, name, problem, columns in map_lines(convert, corpus.items, *how):
-            read_of[split] += 1
-            if problem and task.complete and split != "train":
-                raise ConfigurationError(
-                    f"{name} of {split}: {problem}: such {task.units} are filtered out of the "
-                    "training set only, because scores need the whole set: shorten or remove it"
-                )
-            if problem:
+        for group in map_groups(convert, corpus.items, *how):
+            read_of.update(group.read)
+            for split, name, problem in group.problems:
+                if task.complete and split != "train":
+                    raise ConfigurationError(
+                        f"{name} of {split}: {problem}: such {task.units} are filtered out of the "
+                        "training set only, because scores need the whole set: shorten or remove it"
+                    )
                 removed.add(split, name, problem)
-                continue
-            if task.valid_every and split == "train":
-                kept = examples["train"] + examples["valid"] + 1
-                split = "valid" if kept % task.valid_every == 0 else "train"
-            examples[split] += 1
-            for side, text in zip(task.sides, columns[-len(task.sides) :]):
-                words[f"{split}.{side}"] += text.count(" ") + (text != "")
-            for file, text in zip(files[split], (*columns, name)):
-                file.write(text + "\n")
+            of_split = group.rows
+            if task.valid_every:
+                before = examples["train"] + examples["valid"]
+                of_split = _held_out(of_split, task.valid_every, before)
+            for split, rows in of_split.items():
+                examples[split] += len(rows)
+                columns = list(zip(*rows))
+                for file, column in zip(files[split], columns):
+                    file.write("\n".join(column) + "\n")
+                for side, column in zip(task.sides, columns[2 * len(places) - 2 :]):
+                    spaces = "\n".join(column).count(" ")
+                    words[f"{split}.{side}"] += spaces + len(column) - column.count("")
     for split, count in examples.items():
         if not count:
             raise ConfigurationError(_nothing(task, split, read_of, removed))
@@ -252,14 +255,38 @@ def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Re
     )
 
 
-def _converted(task: Task, parse: Parse, item: Any) -> tuple[str, str, str, tuple[str, ...]]:
-    """Split, name and problem of an example, and the columns of its texts."""
-    example = parsed(parse, item)
-    problem, columns = example.problem, tuple[str, ...]()
-    if not problem:
-        source, target = normalise(example.source), normalise(example.target)
-        problem, columns = task.convert(example._replace(source=source, target=target))
-    return example.split, report.printable(example.name), problem, columns
+class _Group(NamedTuple):
+    """Examples of a group of items: how many each split has; the columns of each that can be used;
+    split, name and problem of the others.
+    """
+
+    read: dict[str, int]
+    rows: dict[str, list[tuple[str, ...]]]
+    problems: list[tuple[str, str, str]]
+
+
+def _converted(task: Task, parse: Parse, items: Sequence[Any]) -> _Group:
+    group = _Group(Counter(), defaultdict(list), [])
+    for item in items:
+        split, name, source, target, problem = parsed(parse, item)
+        columns: tuple[str, ...] = ()
+        if not problem:
+            example = Example(split, name, normalise(source), normalise(target))
+            problem, columns = task.convert(example)
+        group.read[split] += 1
+        if problem:
+            group.problems.append((split, report.printable(name), problem))
+        else:
+            named = (report.printable(name),) if task.names else ()
+            group.rows[split].append((*columns, *named))
+    return group
+
+
+def _held_out(rows: dict[str, list[Any]], every: int, before: int) -> dict[str, list[Any]]:
+    """The rows with every n-th of train in valid; there were so many of both before."""
+    numbered = list(enumerate(rows.pop("train", ()), before + 1))
+    train = [row for number, row in numbered if number % every]
+    return {"train": train, "valid": [row for n, row in numbered if n % every == 0], **rows}
 
 
 def _subwords(folder: Path, task: Task, like: Path | None, results: dict[str, Any]) -> Any:

@@ -279,12 +279,13 @@ def _side_by_side(
     paths: Sequence[Path], fields: Sequence[str], header: bool
 ) -> Iterator[tuple[int, Any]]:
     """The lines of the files side by side, None for one that is too long."""
-    for rows in read_pairs(*paths, read=numbered_lines):
-        texts = (
-            None if line is None else decode(line, str(path), number)
-            for (number, line), path in zip(rows, paths)
-        )
-        yield rows[0][0], tuple(texts)
+    return enumerate(read_pairs(*paths, read=_texts), 1)
+
+
+def _texts(path: Path) -> Iterator[str | None]:
+    name = str(path)
+    for number, line in numbered_lines(path):
+        yield None if line is None else decode(line, name, number)
 
 
 def _json(

@@ -80,7 +80,7 @@ class Documents(Task):
             Encoder(pieces, lowercase, separate_sentences, BOUNDARY),
         )
 
-    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
         return ["fairseq-generate takes --remove-bpe sentencepiece --scoring rouge"]
 
 

@@ -70,7 +70,7 @@ class Pairs(Task):
     def advice(self, read: int, reasons: dict[str, int]) -> str:
         return Limits.advice(self.settings, read, reasons)
 
-    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
         results["in_train"] = also_in_train(folder / TOKENS, self.splits, self.sides)
         lines = [
             f"fairseq-generate takes --remove-bpe {KINDS[self.processing.subword].fairseq_name}"

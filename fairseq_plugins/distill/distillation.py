@@ -269,7 +269,7 @@ class Distillation:
                 found[at].tag = tag
                 return found
 
-            def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+            def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
                 return outer._notes(results["kept"], comparisons)
 
         return Distilled(settings, self.splits)

@@ -42,7 +42,17 @@ class Workers:
 
 
 def map_lines(
-    function: Callable[[Any], Any],
+    function: Callable[[Any], Any], lines: Iterable[Any], *how: Any, **more: Any
+) -> Iterator[Any]:
+    """`map(function, lines)`; see `map_groups` for the other arguments."""
+    groups = map_groups(lambda group: list(map(function, group)), lines, *how, **more)
+    with contextlib.closing(groups):
+        for results in groups:
+            yield from results
+
+
+def map_groups(
+    function: Callable[[list[Any]], Any],
     lines: Iterable[Any],
     workers: int,
     description: str,
@@ -50,16 +60,16 @@ def map_lines(
     most: int | None = None,
     show: bool = True,
     option: str = "--workers",
-) -> Iterator[Any]:
-    """`map(function, lines)`, in the order of `lines`.
+) -> Generator[Any, None, None]:
+    """The results of a function for groups of lines, in the order of `lines`.
 
     Args:
-        function: maps a line to its result, which must depend on that line only.
+        function: maps a list of lines to its result.
         lines: strings or tuples of strings, read on demand.
         workers: number of processes; 1 uses this process only.
         description: the text of the progress bar.
         total: the number of lines, for the bar.
-        most: lines that a process gets at a time, where not `LINES_PER_CHUNK`.
+        most: lines of a group, where not `LINES_PER_CHUNK`.
         show: whether to show the bar.
         option: the user's option that sets `workers`, for an error; empty if there is none.
 
@@ -67,22 +77,22 @@ def map_lines(
         ConfigurationError: a process was killed.
     """
     most = most or LINES_PER_CHUNK
+    groups = in_groups(lines, most, CHARACTERS_PER_CHUNK)
     with progress_bar(
         description=description, total=total, show=show, unit=" lines", unit_scale=True
     ) as bar:
         if workers <= 1 or (total is not None and total <= most):
-            for line in lines:
-                yield function(line)
-                bar.update()
+            for group in groups:
+                yield function(group)
+                bar.update(len(group))
             return
-        chunks = in_groups(lines, most, CHARACTERS_PER_CHUNK)
-        begin: Any = lambda: lambda chunk: list(map(function, chunk))  # noqa: E731
+        begin: Any = lambda: lambda group: (len(group), function(group))  # noqa: E731
         message = killed(workers, description, option)
-        results = map_batches(begin, chunks, workers, False, CHUNKS_PER_WORKER, message)
+        results = map_batches(begin, groups, workers, False, CHUNKS_PER_WORKER, message)
         with contextlib.closing(results):
-            for each in results:
-                yield from each
-                bar.update(len(each))
+            for size, result in results:
+                yield result
+                bar.update(size)
 
 
 def map_batches(

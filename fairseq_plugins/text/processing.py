@@ -23,9 +23,11 @@ UNKNOWN_RATIO_LEAST = 200  # the least limit without a ratio, as in fairseq-gene
 
 def normalise(text: str) -> str:
     """The text in Unicode's form `NFC`."""
+    if text.isascii():
+        return text
     # the time for a run of combining characters grows with its square
     parts = PARTS.findall(text) if len(text) > LONGEST_WORD else [text]
-    return "".join(unicodedata.normalize("NFC", part) for part in parts)
+    return "".join([unicodedata.normalize("NFC", part) for part in parts])
 
 
 @dataclass(frozen=True)

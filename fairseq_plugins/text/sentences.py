@@ -38,6 +38,8 @@ def is_blank(text: str) -> bool:
 
     Invisible are control and format characters, such as the zero-width space.
     """
+    if text[:1].isalnum():
+        return False
     return all(unicodedata.category(character) in _UNSEEN for character in text)
 
 

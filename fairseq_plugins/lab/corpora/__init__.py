@@ -114,14 +114,14 @@ def sizes_of(args: Any) -> dict[str, int]:
 class Corpora(Labelled):
     """Labelled texts, with a line in the report if a sample is smaller than asked for."""
 
-    def notes(self, folder: Path, results: dict[str, Any], workers: int) -> list[str]:
+    def notes(self, folder: Path, results: dict[str, Any]) -> list[str]:
         asked = self.settings.get("sizes", {})
         told = " / ".join(f"{size:,}" for size in asked.values())
         if sum(results["examples"].values()) < sum(asked.values()):
             self.more_notes.append(
                 f"Fewer than {told} texts can be used: the splits share them in that proportion."
             )
-        return super().notes(folder, results, workers)
+        return super().notes(folder, results)
 
 
 def prepare_sample(
