@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.data.prepared_folder import Prepared, check_unsharded
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy
 from fairseq_plugins.text.subwords import KINDS
@@ -40,6 +40,7 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
     prepared = Prepared(pair)
     languages, settings = prepared.languages, prepared.settings
     prepared.check_one_direction()
+    check_unsharded(pair)
     if prepared.task == "summarization":
         raise ConfigurationError(
             f"{pair} was prepared for summarization, which has one direction: give a folder "

@@ -4,12 +4,13 @@ Each text is segmented once. Its subwords get preliminary numbers in a file, whi
 to those of the dictionary, because that is sorted by what was counted.
 """
 
+import contextlib
 import itertools
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -220,35 +221,53 @@ def build_dictionary(symbols: Symbols, counts: Sequence[np.ndarray]) -> Any:
     return dictionary
 
 
-def write(encoded: Encoded, symbols: Symbols, dictionary: Any, prefix: Path) -> int:
+def write(encoded: Encoded, symbols: Symbols, dictionary: Any, *prefixes: Path) -> int:
     """Write `prefix`.bin and .idx, and remove the preliminary numbers.
+
+    Several prefixes get texts by turns, so that their data is alike.
 
     Returns:
         how many numbers the dictionary lacks.
     """
-    from fairseq.data.indexed_dataset import _dtype_header_code, best_fitting_int_dtype
+    from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
     kind = best_fitting_int_dtype(len(dictionary))
     table = np.fromiter(map(dictionary.index, symbols), kind, len(symbols))
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    unknown = 0
-    with open(encoded.path, "rb") as file, open(f"{prefix}.bin", "wb") as out:
-        for start in range(0, len(encoded.sizes), BATCH):
+    sizes, unknown = encoded.sizes + np.int32(1), 0
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(encoded.path, "rb"))
+        outs = [stack.enter_context(_open(f"{prefix}.bin")) for prefix in prefixes]
+        for start in range(0, len(sizes), BATCH):
             ends = np.cumsum(encoded.sizes[start : start + BATCH])
-            flat = np.fromfile(file, np.int32, ends[-1])
-            found = table[flat]
+            found = table[np.fromfile(file, np.int32, ends[-1])]
             unknown += int((found == dictionary.unk()).sum())
-            out.write(np.insert(found, ends, dictionary.eos()).tobytes())
-    sizes = encoded.sizes + np.int32(1)
-    pointers = np.zeros(len(sizes), np.int64)
-    np.cumsum(sizes[:-1].astype(np.int64) * table.itemsize, out=pointers[1:])
-    with open(f"{prefix}.idx", "wb") as index:
-        index.write(
-            b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, _dtype_header_code(kind), len(sizes))
-        )
-        index.write(sizes.tobytes() + pointers.tobytes())
+            found = np.insert(found, ends, dictionary.eos())
+            turns = np.arange(start, start + len(ends), dtype=np.int32) % len(outs)
+            turns = np.repeat(turns, sizes[start : start + BATCH])
+            for turn, out in enumerate(outs):
+                out.write(found[turns == turn].tobytes())
+    for turn, prefix in enumerate(prefixes):
+        _write_index(prefix, sizes[turn :: len(prefixes)], table.dtype)
     encoded.path.unlink()
     return unknown
+
+
+def _open(path: str) -> IO[bytes]:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return open(path, "wb")
+
+
+def _write_index(prefix: Path, sizes: np.ndarray, kind: np.dtype) -> None:
+    """Write `prefix`.idx of texts with so many tokens (int32), with their end symbols."""
+    from fairseq.data.indexed_dataset import _dtype_header_code
+
+    pointers = np.zeros(len(sizes), np.int64)
+    np.cumsum(sizes[:-1], out=pointers[1:])
+    code = _dtype_header_code(kind.type)
+    with open(f"{prefix}.idx", "wb") as index:
+        index.write(b"MMIDIDX\x00\x00" + struct.pack("<QBQ", 1, code, len(sizes)))
+        index.write(sizes.tobytes())
+        index.write((pointers * kind.itemsize).tobytes())
 
 
 def renumber(source: Path, table: np.ndarray, prefix: Path) -> None:
@@ -261,8 +280,7 @@ def renumber(source: Path, table: np.ndarray, prefix: Path) -> None:
     with open(f"{source}.bin", "rb") as file, open(f"{prefix}.bin", "wb") as out:
         while len(found := np.fromfile(file, index.dtype, CHARACTERS)):
             out.write(table[found].tobytes())
-    with MMapIndexedDataset.Index.writer(f"{prefix}.idx", table.dtype.type) as writer:
-        writer.write(index.sizes.tolist())  # int32 would overflow in its sums
+    _write_index(prefix, index.sizes, table.dtype)
 
 
 def binarise_words(texts: dict[str, Path], prefix: str, dictionary: Path) -> dict[str, int]:

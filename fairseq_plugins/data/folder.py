@@ -14,14 +14,8 @@ from typing import IO, Any
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.files import (
-    PART,
-    digest,
-    flush_to_disk,
-    lock,
-    open_to_append,
-    write_json,
-)
+from fairseq_plugins.files import PART, digest, flush_to_disk, lock, open_to_append, write_json
+from fairseq_plugins.system.progress import progress_bar
 
 LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours
 WORK = "work"  # a subfolder that exists only during the preparation
@@ -124,7 +118,7 @@ class Preparation:
             json.loads(json.dumps(results)),
             length_ratios(self.folder),
             {name: path.stat().st_size for name, path in paths.items()},
-            {name: digest(path) for name, path in paths.items()},
+            {n: digest(p) for n, p in progress_bar(paths.items(), description="checksums")},
         )
         for path in self.folder.rglob("*"):
             if path.is_file():

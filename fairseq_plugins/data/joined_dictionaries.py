@@ -8,7 +8,13 @@ import numpy as np
 from fairseq_plugins.data.binary import renumber
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.prepared_folder import RECORD, Prepared, check_intact, needed_files
+from fairseq_plugins.data.prepared_folder import (
+    RECORD,
+    Prepared,
+    check_intact,
+    check_unsharded,
+    needed_files,
+)
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.data.report import NAME
 from fairseq_plugins.errors import ConfigurationError
@@ -36,6 +42,7 @@ def join_dictionaries(pair: Path, destination: Path) -> int:
 
     prepared = Prepared(pair)
     languages, settings = prepared.languages, prepared.settings
+    check_unsharded(pair)
     if settings.get("tag"):
         raise ConfigurationError(f"{pair} has sources with a tag: join what it was distilled from")
     read = needed_files(pair)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_plugins.data.prepared_folder import shards
 from fairseq_plugins.text.processing import MORE
 
 KEPT = 0.999  # the share of training pairs within the limit
@@ -18,8 +19,9 @@ def length_ratios(folder: Path) -> dict[str, float]:
     Returns:
         by direction, such as "de-en"; empty if the folder has no pairs, such as for classification.
     """
-    found = [(TRAIN.fullmatch(path.name), path) for path in folder.glob("train.*.idx")]
-    sizes = {name[1]: _subwords(path) for name, path in found if name}
+    parts = shards(folder)
+    found = [(TRAIN.fullmatch(path.name), path.stem) for path in parts[0].glob("train.*.idx")]
+    sizes = {name[1]: _subwords([part / stem for part in parts]) for name, stem in found if name}
     return {
         f"{source}-{target}": length_ratio(sizes[source], sizes[target])
         for source, target in itertools.permutations(sorted(sizes), 2)
@@ -37,8 +39,8 @@ def length_ratio(source: np.ndarray, target: np.ndarray) -> float:
     return float(max(np.ceil(ratio * 1000) / 1000, 0.001))
 
 
-def _subwords(index: Path) -> np.ndarray:
+def _subwords(prefixes: list[Path]) -> np.ndarray:
     """The number of subwords of each sentence of binary data, without the end symbol."""
     from fairseq_plugins.data.lengths import sizes  # imports torch
 
-    return sizes(index.with_suffix("")) - 1
+    return np.concatenate(list(map(sizes, prefixes))) - 1

@@ -10,6 +10,7 @@ from fairseq.data import data_utils, indexed_dataset
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
 from fairseq_plugins.compat.data_files import MissingData, check_files
+from fairseq_plugins.data.prepared_folder import shards
 from fairseq_plugins.errors import ConfigurationError
 
 Languages = tuple[str | None, str | None]  # source and target; None: those of the data
@@ -57,8 +58,8 @@ def sizes(prefix: Path) -> np.ndarray:
     return np.array(dataset.sizes)
 
 
-def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[Path, bool]]:
-    """The files of a subset's languages, without .idx, and whether each is the source."""
+def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[list[Path], bool]]:
+    """A subset's files without .idx, of all shards, and whether it is the source."""
     source, target = languages
     if not (source and target):
         try:
@@ -66,10 +67,12 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[Path
         except MissingData:  # texts without languages
             return
     for pair in (f"{source}-{target}", f"{target}-{source}"):
-        names = [(f"{subset}.{pair}.{language}", language) for language in (source, target)]
-        there = [each for each in names if (data / f"{each[0]}.idx").is_file()]
-        yield from ((data / name, language == source) for name, language in there)
-        if there:
+        names = {f"{subset}.{pair}.{language}": language for language in (source, target)}
+        there = {name: [s for s in shards(data) if (s / f"{name}.idx").is_file()] for name in names}
+        for name, language in names.items():
+            if there[name]:
+                yield [shard / name for shard in there[name]], language == source
+        if any(there.values()):
             return  # fairseq also reads the first order that exists
 
 
@@ -86,14 +89,15 @@ def _lengths(
     sides = list(_sides(data, subset, languages))
     texts = data / "input0" / subset
     if texts.with_name(f"{subset}.idx").is_file():
-        sides.append((texts, True))
-    found = [
-        (np.minimum(sizes(prefix), cut) if cut and is_source else sizes(prefix), is_source)
-        for prefix, is_source in sides
-    ]
+        sides.append(([texts], True))
+    found = []
+    for prefixes, is_source in sides:
+        lengths = np.concatenate(list(map(sizes, prefixes)))
+        found.append((np.minimum(lengths, cut) if cut and is_source else lengths, is_source))
     if len({len(lengths) for lengths, _ in found}) > 1:
         counts = " and ".join(
-            f"{prefix.name} has {len(lengths):,}" for (prefix, _), (lengths, _) in zip(sides, found)
+            f"{files[0].name} has {len(lengths):,}"
+            for (files, _), (lengths, _) in zip(sides, found)
         )
         raise ConfigurationError(
             f"DATA {data}: {counts} texts, so they are not pairs: prepare it again"

@@ -11,18 +11,22 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
-from fairseq_plugins.data.folder import WORK, Preparation
+from fairseq_plugins.data.folder import LOCK, WORK, Preparation
+from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
 from fairseq_plugins.data.report import REMOVED
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy, read_lines
-from fairseq_plugins.system.workers import map_groups
+from fairseq_plugins.options.fields import option
+from fairseq_plugins.system.progress import progress_bar
+from fairseq_plugins.system.workers import Workers, map_groups
 from fairseq_plugins.text.processing import normalise
 from fairseq_plugins.text.subwords import KINDS, step_of_lines
 
@@ -153,7 +157,12 @@ def prepare(
     encoded = {}
     for split, (side, encoder) in itertools.product(task.splits, encoders.items()):
         step(f"segment {split}.{side}")
-        texts = read_lines(folder / task.texts / f"{split}.{side}")
+        texts = progress_bar(
+            read_lines(folder / task.texts / f"{split}.{side}"),
+            description=f"{task.units} segmented",
+            total=results["examples"][split],
+            unit_scale=True,
+        )
         encoded[split, side] = encode(texts, encoder, folder / WORK / f"{split}.{side}.numbers")
     step("binarise")
     dictionaries = _dictionaries(folder, task, like, encoders, encoded)
@@ -162,10 +171,12 @@ def prepare(
         for side, each in dictionaries.items()
     }
     results["sides"] = {}
-    for (split, side), found in encoded.items():
+    shards = task.settings.get("shards", 1)
+    for (split, side), found in progress_bar(encoded.items(), description="files written"):
         encoder, sizes = encoders[side], found.sizes
-        binary = folder / task.files(split, side)[0]
-        unknown = write(found, encoder.numbers.symbols, dictionaries[side], binary)
+        parts = map(str, range(shards)) if split == "train" and shards > 1 else [""]
+        binaries = [folder / part / task.files(split, side)[0] for part in parts]
+        unknown = write(found, encoder.numbers.symbols, dictionaries[side], *binaries)
         results["sides"][f"{split}.{side}"] = {
             "words": results["words"][f"{split}.{side}"],
             "tokens": int(sizes.sum()),  # with separators of parts, without end symbols
@@ -178,6 +189,8 @@ def prepare(
         }
     notes = task.notes(folder, results)
     report.write(folder, report.lines_of(task, results, task.longest, notes))
+    if shards > 1:
+        link_first_shard(folder)
     preparation.finish(results)
 
 
@@ -359,6 +372,28 @@ def parse_counts(option: str, value: str) -> dict[str, int] | None:
     if not re.fullmatch("[0-9]+,[0-9]+,[0-9]+", value):
         raise ConfigurationError(f"{option} '{value}': give three numbers TRAIN,VALID,TEST, or any")
     return dict(zip(SPLITS, map(int, value.split(","))))
+
+
+def link_first_shard(folder: Path) -> None:
+    """Let the first shard have all files of the folder, because fairseq reads them there."""
+    names = [path.name for path in folder.iterdir() if not path.name.isdigit()]
+    for name in {*names, RECORD} - {WORK, LOCK}:
+        (folder / "0" / name).symlink_to(Path("..", name))
+
+
+@dataclass
+class Shards(Workers):
+    """The options of commands that prepare texts with two sides."""
+
+    shards: int = option(
+        1, "divide the training set into N shards, so that a training holds only one in memory and "
+        "calls it an epoch", least=1, most=1000,
+    )  # fmt: skip
+
+    @property
+    def sharding(self) -> dict[str, int]:
+        """The settings of a preparation from these options."""
+        return {"shards": self.shards} if self.shards > 1 else {}
 
 
 def step(name: str) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -135,6 +136,21 @@ class Prepared:
     def words(self) -> dict[str, str]:
         """See `digests_of_words`."""
         return digests_of_words(self.folder)
+
+
+def shards(folder: Path) -> list[Path]:
+    """The folders of the shards that `--shards` made; without shards the folder itself."""
+    numbered = (folder / str(number) for number in itertools.count())
+    return list(itertools.takewhile(Path.is_dir, numbered)) or [folder]
+
+
+def check_unsharded(folder: Path) -> None:
+    """Raise a ConfigurationError if the training set has shards."""
+    if shards(folder) != [folder]:
+        raise ConfigurationError(
+            f"{folder} has a training set in shards, which this command does not read: prepare it "
+            "without --shards"
+        )
 
 
 def needed_files(folder: Path) -> dict[str, Path]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from fairseq_plugins.data.archives import decompressed
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, count_lines, decode, digest, raw_lines, read_pairs
+from fairseq_plugins.system.progress import progress_bar
 
 SPLITS = ("train", "valid", "test")
 RAW = "text/raw"  # the subfolder of a prepared folder for the texts of examples
@@ -222,7 +223,8 @@ class Inputs(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of a preparation that reads them."""
-        digests = {split: [each.digests for each in of] for split, of in self.of_split.items()}
+        splits = progress_bar(self.of_split.items(), description="inputs checked")
+        digests = {split: [each.digests for each in of] for split, of in splits}
         return {"inputs": digests, "fields": list(self.fields)}
 
     def corpus(self, parse: Callable[[Sequence[str], Any], Example]) -> Corpus:

@@ -12,12 +12,11 @@ from typing import Any
 
 from fairseq_plugins.data.binary import Encoder, Pieces
 from fairseq_plugins.data.folder import WORK
-from fairseq_plugins.data.pipeline import Task, prepare_folder
+from fairseq_plugins.data.pipeline import Shards, Task, prepare_folder
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines
 from fairseq_plugins.options.fields import option
-from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
@@ -150,7 +149,7 @@ def prepare_files(
 
 
 @dataclass
-class SubwordsOfDocuments(Workers):
+class SubwordsOfDocuments(Shards):
     """The options that every preparation for summarization has."""
 
     vocab_size: int = option(
@@ -183,4 +182,5 @@ def summarization_settings(args: SubwordsOfDocuments) -> dict[str, Any]:
         "sentencepiece_documents": args.sentencepiece_documents,
         "max_source": args.max_source,
         "joined_dictionary": True,
+        **args.sharding,
     }

@@ -8,12 +8,12 @@ from typing import Any
 
 from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.pipeline import TOKENS, Task
+from fairseq_plugins.data.pipeline import TOKENS, Shards, Task
 from fairseq_plugins.data.prepared_folder import Record
 from fairseq_plugins.data.readers import Example, Inputs, parse_texts, parsed
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.fields import option
-from fairseq_plugins.system.workers import Workers
+from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.protection import SYMBOL, SYMBOLS
@@ -106,12 +106,12 @@ def also_in_train(folder: Path, splits: Sequence[str], languages: Sequence[str])
 
     others = {split: list(pairs(split)) for split in splits if split != "train"}
     wanted = set(itertools.chain.from_iterable(others.values()))
-    train = wanted.intersection(pairs("train"))
+    train = wanted.intersection(progress_bar(pairs("train"), description="pairs compared"))
     return {split: sum(pair in train for pair in found) for split, found in others.items()}
 
 
 @dataclass
-class SubwordsOfPairs(Workers):
+class SubwordsOfPairs(Shards):
     """The options that every preparation of a language pair has."""
 
     subword: str | None = option(
@@ -134,6 +134,7 @@ def subword_settings(args: SubwordsOfPairs) -> dict[str, Any]:
         "subword": args.subword,
         "vocab_size": args.vocab_size,
         "joined_dictionary": bool(args.joined_dictionary),
+        **args.sharding,
     }
 
 

@@ -68,8 +68,7 @@ class SampledTranslationTask(TranslationTask):
         super().load_dataset(split, epoch, combine, **kwargs)
         if not self.cfg.bpe_dropout or split != self.cfg.train_subset or "task_cfg" in kwargs:
             return
-        paths = utils.split_paths(self.cfg.data)
-        model = Path(paths[(epoch - 1) % len(paths)]) / BPEDropout.file_name
+        model = Path(utils.split_paths(self.cfg.data)[0]) / BPEDropout.file_name
         if not model.is_file():
             raise ConfigurationError(
                 f"--bpe-dropout needs {model}, which is missing: give a folder prepared with "

@@ -8,6 +8,7 @@ win: the recipe, then --settings files, then options after --.
 
 import argparse
 import contextlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 
 from fairseq_plugins.data import lengths
-from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries
+from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries, shards
 from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.options import fairseq_parser, recipes
@@ -253,7 +254,8 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
     in_files = recipes.merge([request.recipe, *request.settings])
     from_files = recipes.words(in_files)
     check_words(request.words, from_files)
-    words = [str(request.data), *from_files]
+    data = os.pathsep.join(map(str, shards(request.data)))
+    words = [data, *from_files]
     words += bleu_options(request.data, [*words, *request.words])
     words += request.words
     try:
@@ -262,7 +264,7 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
         unknown = re.search(r"does not take (--[\w-]+)", str(error))
         if not unknown or unknown[1] not in from_files:
             raise
-        fairseq_parser.parse([str(request.data), *from_files])  # raises for mistakes in files
+        fairseq_parser.parse([data, *from_files])  # raises for mistakes in files
         name = unknown[1][2:].replace("-", "_")
         raise ConfigurationError(
             f"{unknown[1]}, from the recipe or a --settings file, does not apply to the new "

@@ -41,7 +41,7 @@ FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metr
 def fingerprint(data: Path) -> str:
     """A checksum of the content of a prepared folder, independent of its path."""
     content = hashlib.sha256()
-    indices = [*data.glob("train.*.idx"), *data.glob("*/train.idx")]
+    indices = [*data.glob("train.*.idx"), *data.glob("*/train*.idx")]
     for path in sorted([*dictionaries(data), *indices]):
         content.update(path.relative_to(data).as_posix().encode())
         content.update(path.read_bytes())

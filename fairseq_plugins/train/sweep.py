@@ -24,6 +24,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.data import lengths
+from fairseq_plugins.data.prepared_folder import check_unsharded
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import test_set_of
@@ -195,6 +196,7 @@ class Sweep:
     def describe_data(self) -> dict[str, Any]:
         """The name of the prepared folder, and the sizes of its splits."""
         folder = self.folder
+        check_unsharded(folder)
         files = {path.name.split(".")[0]: path for path in folder.glob("*.idx")}
         files |= {path.stem: path for path in (folder / "label").glob("*.idx")}
         splits = [split for split in ("train", "valid", "test") if files]

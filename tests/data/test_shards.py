@@ -1,0 +1,90 @@
+"""--shards: the training set in parts, which fairseq reads one in each epoch."""
+
+import os
+import re
+import sys
+
+import pytest
+from fairseq.data import data_utils
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_plugins.cli import join_dictionaries, prepare_bidirectional
+from fairseq_plugins.data import lengths
+from fairseq_plugins.data.length_ratios import length_ratios
+from fairseq_plugins.data.prepared_folder import Prepared, check_intact, shards
+from fairseq_plugins.errors import ConfigurationError
+from tests import tiny_runs
+
+PAIR = "--source-lang de --target-lang en --subword bpe".split()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The same text without shards, and in three."""
+    folder = tmp_path_factory.mktemp("shards")
+    with tiny_runs.within(folder):
+        tiny_runs.write_pairs(
+            folder / "raw", ("de", "en"), tiny_runs.sentence, {**tiny_runs.SIZES, "train": 40}
+        )
+        words = [*tiny_runs.PREPARE[1:], 60, *PAIR, "--joined-dictionary"]
+        tiny_runs.call("prepare-translation", "whole", *words)
+        tiny_runs.call("prepare-translation", "parts", *words, "--shards", 3)
+    return folder / "whole", folder / "parts"
+
+
+def sentences(dataset):
+    return [tuple(sentence.tolist()) for sentence in dataset]
+
+
+def test_fairseq_reads_a_shard_in_each_epoch(folders):
+    whole, parts = folders
+    assert [path.name for path in shards(parts)] == ["0", "1", "2"] and shards(whole) == [whole]
+    config = TranslationConfig(data=os.pathsep.join(map(str, shards(parts))))
+    config.source_lang, config.target_lang = "de", "en"
+    config.dataset_impl, config.train_subset = "mmap", "train"  # of groups that are not here
+    task = TranslationTask.setup_task(config)
+    for side, dictionary in (("de", task.src_dict), ("en", task.tgt_dict)):
+        prefix = str(whole / f"train.de-en.{side}")
+        expected = sentences(data_utils.load_indexed_dataset(prefix, dictionary))
+        assert len(expected) > 30
+        for epoch in (1, 2, 3, 4):
+            task.load_dataset("train", epoch)
+            pairs = task.datasets["train"]
+            found = sentences(pairs.src if side == "de" else pairs.tgt)
+            assert found == expected[(epoch - 1) % 3 :: 3]
+    for split in ("valid", "test"):
+        task.load_dataset(split, 2)
+        assert len(task.datasets[split]) == tiny_runs.SIZES[split]
+
+
+def test_the_first_shard_is_a_prepared_folder(folders):
+    whole, parts = folders
+    first = shards(parts)[0]
+    assert Prepared(first).settings == {**Prepared(whole).settings, "shards": 3}
+    assert Prepared(first).words == Prepared(parts).words == Prepared(whole).words
+    assert (first / "text/raw/valid.de").read_bytes() == (whole / "text/raw/valid.de").read_bytes()
+    assert length_ratios(parts) == length_ratios(whole)
+    check_intact(parts, first / "train.de-en.de.bin")
+    measured = [lengths.measure(each, ("de", "en"), "train", None, None) for each in folders]
+    assert measured[0] == measured[1] and measured[0].longest > 1
+
+
+@pytest.mark.parametrize("command", [prepare_bidirectional, join_dictionaries])
+def test_commands_that_need_the_whole_training_set_reject_shards(folders, command, tmp_path):
+    with pytest.raises(ConfigurationError, match="a training set in shards"):
+        command.main([str(folders[1]), str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_training_reads_one_shard_after_the_other(folders, tmp_path, run_process):
+    """Also where it resumes."""
+    train = tiny_runs.TRAINING[: tiny_runs.TRAINING.index("--max-update")]
+    command = [sys.executable, "-m", "fairseq_plugins", "train", "transformer", folders[1], "--cpu"]
+    for epochs in (2, 4):
+        save = ["--save-dir", tmp_path / "run", "--", *train, "--max-epoch", epochs]
+        run_process([*command, *save])
+    log = (tmp_path / "run/train.log").read_text()
+    read = re.findall(r"parts/(\d) train de-en \d+ examples", log)
+    # a training also loads the shard after its last epoch, and again when it resumes
+    assert "".join(read) == "012" + "201"
