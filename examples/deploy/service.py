@@ -4,16 +4,16 @@
     TRANSLATE=tatoeba-de-en uvicorn --app-dir examples/deploy service:app --workers 2 \
         --limit-concurrency 500 --timeout-graceful-shutdown 30
 
-TRANSLATE and SUMMARIZE name the models. POST /translate and /summarize take {"texts": [...]} and
-answer {"texts": [...]}. Texts of requests that wait at most 10 ms for each other form a batch. For
-the metrics of several workers, set PROMETHEUS_MULTIPROC_DIR to an empty folder.
+TRANSLATE and SUMMARIZE name the models, and TERMS may name a file for `translate --terms`. POST
+/translate and /summarize take {"texts": [...]} and answer {"texts": [...]}. Texts of requests that
+come while a batch is computed form the next batch. For the metrics of several workers, set
+PROMETHEUS_MULTIPROC_DIR to an empty folder.
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Callable
 
 import prometheus_client as prometheus
@@ -24,7 +24,7 @@ from prometheus_client import multiprocess
 from fairseq_plugins.api import Summarizer, Translator
 
 MOST_BYTES, MOST_TEXTS, MOST_CHARACTERS = 1 << 20, 100, 20_000  # of a request, and of a text
-WAIT, SECONDS = 0.01, 30.0  # for other requests, and for an answer
+SECONDS = 30.0  # for an answer
 BATCH, MOST_WAITING = 64, 2000  # texts
 ANSWERS = prometheus.Counter("answers", "Answers by status", ["status"])
 LATENCY = prometheus.Histogram("latency_seconds", "Time from a request to its answer")
@@ -57,13 +57,9 @@ class Batcher:
 
     async def run(self) -> None:
         while True:
-            batch, until = [await self.queue.get()], time.monotonic() + WAIT
-            while sum(len(texts) for texts, _ in batch) < BATCH:
-                try:
-                    left = max(0, until - time.monotonic())
-                    batch.append(await asyncio.wait_for(self.queue.get(), left))
-                except TimeoutError:
-                    break
+            batch = [await self.queue.get()]
+            while not self.queue.empty() and sum(len(texts) for texts, _ in batch) < BATCH:
+                batch.append(self.queue.get_nowait())
             batch = [each for each in batch if not each[1].done()]  # others gave up
             await self.answer(batch)
 
@@ -86,7 +82,8 @@ class Batcher:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     models: dict[str, Callable[[list[str]], list[str]]] = {}
     if "TRANSLATE" in os.environ:
-        models["translate"] = Translator(os.environ["TRANSLATE"]).translate
+        translator = Translator(os.environ["TRANSLATE"], terms=os.environ.get("TERMS"))
+        models["translate"] = translator.translate
     if "SUMMARIZE" in os.environ:
         summarize = Summarizer(os.environ["SUMMARIZE"]).summarize
         models["summarize"] = lambda texts: [" ".join(s.summary) for s in summarize(texts)]

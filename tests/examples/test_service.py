@@ -27,7 +27,7 @@ GERMAN = (ROOT / "examples/quickstart/test.de").read_text("utf-8").splitlines()
 
 
 @contextlib.contextmanager
-def running(*more):
+def running(*more, **options):
     """The address of a running service, and its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -35,7 +35,7 @@ def running(*more):
     words = [sys.executable, "-m", "uvicorn", "--app-dir", ROOT / "examples/deploy", "service:app"]
     words += ["--port", str(port), "--log-level", "warning", "--timeout-graceful-shutdown", "20"]
     environment = {**os.environ, "TRANSLATE": "tatoeba-de-en"}
-    process = subprocess.Popen([*words, *more], env=environment)
+    process = subprocess.Popen([*words, *more], env=environment, **options)
     address = f"http://127.0.0.1:{port}"
     try:
         while process.poll() is None:
@@ -129,11 +129,12 @@ def test_unknown_paths_and_the_page(service):
 
 
 def test_workers_answer_what_they_began_before_a_stop():
-    """The body of each request follows once the service reads it and was told to stop."""
+    """The body of each request follows once the service reads it and both workers stop."""
     body = json.dumps({"texts": GERMAN[:40]}).encode()
     head = "POST /translate HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\n"
-    more = ["--workers", "2", "--timeout-graceful-shutdown", "600"]
-    with running(*more) as (address, process), contextlib.ExitStack() as stack:
+    more = ["--workers", "2", "--timeout-graceful-shutdown", "600", "--log-level", "info"]
+    log = {"stderr": subprocess.PIPE}
+    with running(*more, **log) as (address, process), contextlib.ExitStack() as stack:
         place, asked = ("127.0.0.1", int(address.rpartition(":")[2])), []
         for _ in range(10):
             client = stack.enter_context(socket.create_connection(place))
@@ -141,6 +142,8 @@ def test_workers_answer_what_they_began_before_a_stop():
             asked.append(stack.enter_context(client.makefile("rwb")))
             assert asked[-1].readline().startswith(b"HTTP/1.1 100 ") and asked[-1].readline()
         process.terminate()
+        stopping = (line for line in process.stderr if b"Shutting down" in line)
+        assert next(stopping) and next(stopping)
         for client in asked:
             client.write(body)
             client.flush()
