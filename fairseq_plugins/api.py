@@ -28,8 +28,8 @@ from fairseq_plugins.search.text import (
 )
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.processing import MORE, LengthLimit
-from fairseq_plugins.text.protection import mismatch
-from fairseq_plugins.text.terms import Terms
+from fairseq_plugins.text.protection import Protection, mismatch
+from fairseq_plugins.text.terms import read_terms
 from fairseq_plugins.text.units import Cut
 
 PART_OF_WORD = 100  # subwords; long parts would be slow to translate, and have no sense
@@ -67,7 +67,8 @@ class Translator:
         models, data: see `search.choose_engine.open_engine`.
         progress: show a bar on stderr; or a function that is called with the number of texts of
             each finished batch.
-        terms: a file of `Terms` that translations must have, for beam search with torch.
+        terms: a file of target terms that translations must have, see `read_terms`. It needs a
+            model whose data was prepared with terms, or beam search with torch.
         options: options of `open_engine`, such as cpu=True, int8=True or threads=2, and of the
             search, such as beam=5, nbest=1, lenpen=1.0, sampling=True; see `options.search`.
 
@@ -93,12 +94,8 @@ class Translator:
         terms: Place | None = None,
         **options: Any,
     ) -> None:
-        self.terms = None if terms is None else Terms(terms)
+        of_terms = None if terms is None else read_terms(terms)
         self.engine = open_engine(models, data, **options)
-        if terms is not None and not getattr(self.engine, "takes_terms", False):
-            raise ConfigurationError(
-                f"--terms {terms} needs the beam search of a checkpoint: remove it"
-            )
         if self.engine.summarizes:
             raise ConfigurationError(
                 f"--model {self.engine.name} was trained with --task summarization: it is for the "
@@ -110,6 +107,17 @@ class Translator:
                 f"--min-len {least}: this model writes at most {self.engine.max_output:,} subwords"
             )
         self.processor, self.max_source = self.engine.processor, self.engine.max_source
+        self.terms: Protection | None = None
+        if of_terms is not None:
+            with_terms = self.processor.with_terms(of_terms)
+            self.terms = with_terms.protection
+            if self.processor.settings.terms is not None:
+                self.processor = with_terms
+            elif not getattr(self.engine, "takes_terms", False):
+                raise ConfigurationError(
+                    f"--terms {terms} needs a model of data that was prepared with --terms, or the "
+                    "beam search of a checkpoint: remove it"
+                )
         self.max_length: Callable[[int], int] = self.processor.length_limit
         self.split: list[int] = []
         self.cut_off: list[int] = []
@@ -150,6 +158,8 @@ class Translator:
         """
         lines = listed(lines)
         inputs: list[Input] = []
+        protects = self.processor.protection is not None
+        hard = None if self.terms is self.processor.protection else self.terms
         begin = self._prefixes(lines, prefixes)
         split, cut_off = [], set()
         for number, line in enumerate(lines):
@@ -173,13 +183,12 @@ class Translator:
                         f"prefix {first + number + 1} has {len(prefix):,} subwords, but the "
                         f"limit is {limit:,}: give a shorter one"
                     )
-                wanted = [] if self.terms is None else self.terms.wanted(line)
-                terms = [self.processor.encode_target(term).split() for term in wanted]
-                if prefix or len(part) < len(pieces) or sum(map(len, terms)) >= limit:
-                    terms = []
+                terms: list[list[str]] = []
+                if hard is not None and not prefix and len(part) == len(pieces):
+                    encode_target = self.processor.encode_target
+                    terms = [encode_target(term).split() for term in hard.wanted(line)]
                 inputs.append(Input(part, limit, prefix, first + number, place, terms))
         found: list[list[list[Output]]] = [[] for _ in lines]
-        protects = self.processor.protection is not None
         most = sys.maxsize if protects else count
         searched = search(self.engine, inputs, most, self._progress, aligned=aligned)
         for each, outputs in zip(inputs, self._keep_symbols(inputs, searched, count)):

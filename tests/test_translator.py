@@ -474,10 +474,18 @@ def test_translations_have_their_terms(model, translate, tmp_path):
         ]
         assert all(term in after for term in wanted) if wanted else after == before
     assert sum("nine one nine" in text for text in plain.translate(SENTENCES)) == 0
+    # with more hypotheses, all that have the terms may have ended before the limit
+    more = {"Eins": "two nine", "Zwei": "nine four one", "acht": "one three two", "neun": "four"}
+    terms.write_text("".join(f"{word}\t{term}\n" for word, term in more.items()))
+    for beam in (2, 5):
+        found = Translator(model, cpu=True, terms=terms, beam=beam).translate(SENTENCES)
+        for line, after in zip(SENTENCES, found):
+            assert all(term in after.lower() for word, term in more.items() if word in line)
+    terms.write_text("vier\tnine one nine\n")
     # a limit that leaves no room for the term
     out, err = translate("Acht vier.\nZwei.\n", "--terms", terms, "--max-len", 2)
     assert "nine one nine" not in out
     assert "1 translation(s) lack a target term of --terms: number 1" in err
     for place, options in ((model, {"sampling": True}), ("tatoeba-de-en", {})):
-        with pytest.raises(ConfigurationError, match="needs the beam search of a checkpoint"):
+        with pytest.raises(ConfigurationError, match="--terms, or the beam search of"):
             Translator(place, terms=terms, **options)

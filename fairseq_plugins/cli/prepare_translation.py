@@ -26,13 +26,14 @@ from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
-from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import read_lines
+from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.files import digest, read_lines
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.text.languages import two_letters
 from fairseq_plugins.text.processing import NFC, TOKENIZERS
 from fairseq_plugins.text.protection import pattern_error
+from fairseq_plugins.text.terms import read_terms
 
 
 @dataclass
@@ -70,6 +71,11 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
         None, "a file with a regular expression in each line, for further text that --protect "
         "keeps", metavar="FILE",
     )  # fmt: skip
+    terms: Path | None = option(
+        None, "a file with a source term, a tab and its target term in each line: with --protect, "
+        "a symbol stands for them in half of the training pairs that have both, so that the model "
+        "learns to take any terms from translate --terms", metavar="FILE",
+    )  # fmt: skip
     max_words: int = option(
         Limits().max_words, "skip training pairs with more words on a side; without spaces two "
         "Chinese or Japanese characters count as one, and four letters of Thai, Lao, Khmer, "
@@ -98,10 +104,11 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
             raise ConfigurationError(f"--source-lang and --target-lang are both {self.source_lang}")
         if self.valid is None and self.valid_every is None:
             raise ConfigurationError("give --valid, or --valid-every N")
-        if self.protect_patterns is not None and not self.protect:
-            raise ConfigurationError(
-                f"--protect-patterns {self.protect_patterns} needs --protect: add it"
-            )
+        for name in "protect_patterns", "terms":
+            if getattr(self, name) is not None and not self.protect:
+                raise ConfigurationError(
+                    f"{flag(name)} {getattr(self, name)} needs --protect: add it"
+                )
 
 
 def _read_patterns(path: Path | None) -> Iterator[str]:
@@ -116,6 +123,7 @@ def main(args: PrepareTranslation) -> int:
     languages = [args.source_lang, args.target_lang]
     given = {name: getattr(args, name) for name in args.given}
     patterns = list(_read_patterns(args.protect_patterns))
+    terms = None if args.terms is None else read_terms(args.terms)
     given |= {"protect_patterns": patterns} if patterns else {}
     like = settings_like(args.like, languages, translation.SHARED_BY_LIKE, given)
     if args.protect and args.like is not None and "protect" not in like:
@@ -139,12 +147,13 @@ def main(args: PrepareTranslation) -> int:
         **inputs.settings,
         **({"protect": True} if args.protect else {}),
         **({"protect_patterns": patterns} if patterns else {}),
+        **({"terms": digest(args.terms)} if args.terms is not None else {}),
         **like,
     }
     codes = {name: two_letters(name) for name in languages if two_letters(name) != name}
     if codes and settings["tokenizer"] == "moses" and args.like is None:
         settings["moses_codes"] = codes
-    task = translation.Pairs(settings, list(inputs.of_split))
+    task = translation.Pairs(settings, list(inputs.of_split), terms)
     prepare_folder(
         args.destination, task, lambda _: inputs.corpus(parse_texts), args.workers, like=args.like
     )

@@ -59,7 +59,8 @@ class Translate(TextOut):
     )  # fmt: skip
     terms: Path | None = option(
         None, "a file with a source term, a tab and its target term in each line: a translation of "
-        "the one gets the other; only for checkpoints", metavar="FILE",
+        "the one gets the other; for models of data that was prepared with --terms, and for "
+        "checkpoints", metavar="FILE",
     )  # fmt: skip
     check_spans: bool = option(
         False, "count translations that lack a tag, URL, number or other text that "
@@ -102,22 +103,20 @@ def load(args: Translate) -> Callable[[Group], Result]:
         if args.json:
             objects = [{"translations": [as_object(h) for h in each]} for each in found]
             texts = [json.dumps(each, ensure_ascii=False) for each in objects]
-        best = [hypotheses[0] for hypotheses in found]
         notes = {}
         for message, numbers in ((parts, translator.split), (stopped, translator.cut_off)):
             notes[message] = [number - before for number in numbers]
             numbers.clear()
-        for message in (repaired, lacking, without):
-            notes[message] = []
-        for number, (line, each) in enumerate(zip(lines, best), group.first + 1):
-            if each.repaired:
-                notes[repaired].append(number)
-            if args.check_spans and protection.missing_spans(line, each.text):
-                notes[lacking].append(number)
-            if translator.terms and any(t not in each.text for t in translator.terms.wanted(line)):
-                notes[without].append(number)
+        notes.update({message: [] for message in (repaired, lacking, without)})
         sections = []
-        for number, (line, each) in enumerate(zip(lines, best), group.first + 1):
+        for number, (line, (each, *_)) in enumerate(zip(lines, found), group.first + 1):
+            wanted = translator.terms.wanted(line) if translator.terms else []
+            for message, wrong in (
+                (repaired, each.repaired),
+                (lacking, args.check_spans and protection.missing_spans(line, each.text)),
+                (without, not all(term in each.text for term in wanted)),
+            ):
+                notes[message] += [number] if wrong else []
             if args.html is not None:
                 if each.attention is None:
                     raise ConfigurationError(

@@ -1,7 +1,8 @@
 """Language pairs: sentences in two languages, from any raw text."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.text.languages import main_script
 from fairseq_plugins.text.processing import Processing
-from fairseq_plugins.text.protection import SYMBOL, SYMBOLS
+from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, Protection
 from fairseq_plugins.text.subwords import KINDS
 
 # settings that belong to a subword model and its dictionaries
@@ -34,12 +35,18 @@ class Pairs(Task):
         settings: those of `Processing` and `Limits`, `vocab_size`, `joined_dictionary` and
             `valid_every` (every n-th pair is held out; or None).
         splits: those of the corpus; valid may be among them or be held out.
+        terms: see `Protection`; for one half of the training pairs.
     """
 
     units, texts = "pairs", TOKENS
     complete, names = True, False
 
-    def __init__(self, settings: dict[str, Any], splits: Sequence[str]):
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        splits: Sequence[str],
+        terms: Mapping[str, str] | None = None,
+    ):
         super().__init__(settings, splits)
         self.valid_every, self.subword = settings["valid_every"], settings["subword"]
         self.sides = (settings["source_lang"], settings["target_lang"])
@@ -48,11 +55,15 @@ class Pairs(Task):
         self.processing, self.limits = Processing.of(settings), Limits.of(settings)
         self.protection = self.processing.protection
         self.symbols = SYMBOLS if self.protection is not None else ()
+        self._with_terms = Protection(self.processing.protect_patterns or (), terms)
         self._tokenise = [self.processing.tokenise(language) for language in self.sides]
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
         raw = example.source, example.target
-        texts = raw if self.protection is None else self.protection.protect_pair(*raw)
+        protection = self.protection
+        if example.split == "train" and zlib.crc32(raw[0].encode("utf-8")) & 64:
+            protection = protection and self._with_terms  # half of them: it learns terms as well
+        texts = raw if protection is None else protection.protect_pair(*raw)
         source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, texts))
         problem = None
         if example.split == "train":

@@ -155,8 +155,9 @@ class Distillation:
         # without the folders in DATA: one of them may be the destination
         files = [path for path in needed_files(self.data).values() if path.parent == self.data]
         search = {n: v for n, v in self.teacher.search.items() if n not in NOT_OF_TEXTS}
+        taken = self.prepared.settings.items()
         return {
-            **self.prepared.settings,
+            **{n: v for n, v in taken if n != "terms"},  # no symbols for terms in its texts
             "distilled": fingerprint([*files, *texts]),
             "teacher": self.teacher.digests,
             "keep": self.keep,

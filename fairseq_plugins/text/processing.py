@@ -1,8 +1,9 @@
 """The text processing of a prepared folder, for new source text and for the model's output."""
 
+import copy
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +63,7 @@ class Processing(NamedTuple):
     moses_codes: dict[str, str] | None = None
     protect: bool | None = None  # see `protection`
     protect_patterns: list[str] | None = None
+    terms: str | None = None  # the SHA-256 of the file, if symbols stand for terms
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Processing":
@@ -97,6 +99,7 @@ class Processing(NamedTuple):
             "protect": self.protect in (None, True),
             "protect_patterns": patterns is None
             or (isinstance(patterns, list) and not any(map(pattern_error, patterns))),
+            "terms": self.terms is None or isinstance(self.terms, str),
             "moses_codes": codes is None
             or (isinstance(codes, dict) and all(isinstance(c, str) for c in codes.values())),
         }
@@ -171,6 +174,12 @@ class Processor:
         self.length_limit, self.protection = length_limit, settings.protection
         self._source = settings.tokenise(source_lang)
         self._target = settings.tokenise(target_lang)
+
+    def with_terms(self, terms: Mapping[str, str]) -> "Processor":
+        """The same, where symbols also stand for source terms, and become their target terms."""
+        other = copy.copy(self)
+        other.protection = Protection(self.settings.protect_patterns or (), terms)
+        return other
 
     def encode(self, line: str) -> str:
         """Subwords of a raw source line, separated by spaces."""

@@ -10,7 +10,7 @@ symbols over. A translation gets the spans back in place of their symbols::
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 FIRST, COUNT = 0xF0000, 16  # characters of Unicode's private use, which text hardly ever has
@@ -55,10 +55,19 @@ class Protection:
 
     Args:
         patterns: regular expressions of further spans, which win where several begin.
+        terms: the target term of each source term. They win over all patterns, and a translation
+            gets the target term in place of the symbol.
     """
 
-    def __init__(self, patterns: Sequence[str] = ()) -> None:
-        self.span = re.compile("|".join((*(f"(?:{each})" for each in patterns), *PATTERNS)))
+    def __init__(
+        self, patterns: Sequence[str] = (), terms: Mapping[str, str] | None = None
+    ) -> None:
+        self.terms = terms or {}
+        spans = (*(f"(?:{each})" for each in patterns), *PATTERNS)
+        self.spans = [
+            re.compile("|".join((*([whole_words(words)] if words else []), *spans)))
+            for words in (self.terms.keys(), self.terms.values())  # of sources, and of targets
+        ]
 
     def protect(self, source: str) -> str:
         """The source with a symbol for each span; from the seventeenth on they stay as they are."""
@@ -67,11 +76,11 @@ class Protection:
     def protect_pair(self, source: str, target: str) -> tuple[str, str]:
         """Both sides with the same symbols for the spans that both have."""
         symbols = self.symbols_of(source, target)
-        return self._replaced(source, symbols), self._replaced(target, symbols)
+        return self._replaced(source, symbols), self._replaced(target, symbols, True)
 
     def protect_prefix(self, prefix: str, source: str) -> str:
         """The beginning of a translation with the symbols of its source."""
-        return self._replaced(prefix, self.symbols_of(source))
+        return self._replaced(prefix, self.symbols_of(source), True)
 
     def restore(self, text: str, source: str) -> Restored:
         """A translation of `protect(source)` with the spans of the source, each exactly once.
@@ -89,6 +98,10 @@ class Protection:
         text = SYMBOL.sub(span_of, text)
         return Restored(" ".join(filter(None, (text, *left.values()))), (*left.values(), *doubled))
 
+    def wanted(self, source: str) -> list[str]:
+        """The target terms of the source terms that a source has as whole words."""
+        return [span for match, (span, _) in self._keyed(source) if match[0] in self.terms]
+
     def missing_spans(self, source: str, translation: str) -> list[str]:
         """The spans of a source that its translation does not have, or not as often."""
         spans = Counter(span for _, (span, _) in self._keyed(source))
@@ -102,23 +115,32 @@ class Protection:
         source = _clean(source)
         keys = [key for _, key in self._keyed(source)]
         if target is not None:
-            there = {key for _, key in self._keyed(_clean(target))}
+            there = {key for _, key in self._keyed(_clean(target), True)}
             keys = [key for key in keys if key in there]
         start = zlib.crc32(source.encode("utf-8"))
         return {key: SYMBOLS[(start + n) % COUNT] for n, key in enumerate(keys[:COUNT])}
 
-    def _keyed(self, text: str) -> Iterator[tuple[re.Match[str], tuple[str, int]]]:
+    def _keyed(
+        self, text: str, is_target: bool = False
+    ) -> Iterator[tuple[re.Match[str], tuple[str, int]]]:
         seen = Counter[str]()
-        for match in self.span.finditer(text):
-            seen[match[0]] += 1
-            yield match, (match[0], seen[match[0]])
+        for match in self.spans[is_target].finditer(text):
+            span = match[0] if is_target else self.terms.get(match[0], match[0])
+            seen[span] += 1
+            yield match, (span, seen[span])
 
-    def _replaced(self, text: str, symbols: Symbols) -> str:
+    def _replaced(self, text: str, symbols: Symbols, is_target: bool = False) -> str:
         text, parts, end = _clean(text), [], 0
-        for match, key in self._keyed(text):
+        for match, key in self._keyed(text, is_target):
             parts += [text[end : match.start()], symbols.get(key, match[0])]
             end = match.end()
         return "".join(parts) + text[end:]
+
+
+def whole_words(terms: Iterable[str]) -> str:
+    """A regular expression of the terms as whole words; the longest of several wins."""
+    longest_first = sorted(map(re.escape, terms), key=len, reverse=True)
+    return rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)"
 
 
 def pattern_error(pattern: object) -> str:

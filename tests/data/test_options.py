@@ -45,7 +45,7 @@ def test_prepare_translation(every, tmp_path, capsys):
     words += ["--max-words", 7, "--max-ratio", 3, "--subword", "sentencepiece", "--vocab-size", 20]
     words += ["--workers", 1, "--no-joined-dictionary"]
     words += ["--valid-every", every] if every else ["--valid", tmp_path / "valid"]
-    elsewhere = "--like --fields --protect --protect-patterns " + (
+    elsewhere = "--like --fields --protect --protect-patterns --terms " + (
         "--valid" if every else "--valid-every"
     )
     settings = run(prepare_translation, tmp_path / "new", words, capsys, elsewhere)

@@ -18,7 +18,7 @@ from tests import tiny_runs
 from tests.conftest import ROOT
 
 PLAIN = Protection()
-SPAN, protect, protect_pair = PLAIN.span, PLAIN.protect, PLAIN.protect_pair
+SPAN, protect, protect_pair = PLAIN.spans[0], PLAIN.protect, PLAIN.protect_pair
 restore, missing_spans = PLAIN.restore, PLAIN.missing_spans
 
 TEXTS = {
@@ -182,7 +182,8 @@ LINES = ["Sieh <b>5 B\u00e4r</b> an.", "", "Ohne.", "Nimm 3 kg und {name}!"]
 @pytest.fixture(scope="module")
 def model(corpus, run_train, train_args):
     """A model that has learnt little."""
-    data = prepare(corpus, "data", "--protect")
+    (corpus / "terms.tsv").write_text("B\u00e4r\tx\nOhne\tno\n", "utf-8")
+    data = prepare(corpus, "data", "--protect", "--terms", corpus / "terms.tsv")
     words = ["--save-dir", corpus / "model", "--max-update", 20, "--no-epoch-checkpoints"]
     run_train(data, *train_args, *words, "--share-all-embeddings")
     return corpus / "model"
@@ -198,6 +199,11 @@ def test_translations_have_each_span_once(exported, model, corpus, tmp_path, cap
         assert export.main([str(model), "--out", str(place)]) == 0
     found = Translator(place, cpu=True).hypotheses(lines)
     assert Translator(place, cpu=True).translate(lines) == [each[0].text for each in found]
+    (tmp_path / "terms").write_text("B\u00e4r\tpolar bear\nan\tzzz\n", "utf-8")
+    with_terms = Translator(place, cpu=True, terms=tmp_path / "terms")
+    (text,) = with_terms.translate(lines[:1])
+    assert text.count("polar bear") == text.count("zzz") == text.count("<b>") == 1
+    assert with_terms.translate(lines[1:]) == [each[0].text for each in found[1:]]
     for line, (best, *_) in zip(lines, found):
         assert all(best.text.count(match[0]) == 1 for match in SPAN.finditer(line))
     capsys.readouterr()

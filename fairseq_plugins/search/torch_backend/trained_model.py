@@ -184,7 +184,7 @@ class TrainedModel:
         # fairseq has the minimum length of any source with a prefix, and its own loop has one limit
         # per batch; but an output must not depend on the other sources of its batch
         one_limit = not isinstance(self.generator, BeamGenerator)
-        # a text with terms is alone, and searched without them if the search ends with nothing
+        # a text with terms is alone
         kinds = [
             (len(each.prefix), each.limit * one_limit, n * bool(each.terms))
             for n, each in enumerate(inputs, 1)
@@ -204,13 +204,7 @@ class TrainedModel:
             compute: Any = pool.map if self.device.type == "cuda" else map
             for numbers, batch in zip(batches, compute(prepare, batches)):
                 with _told_if_memory_is_short(self.max_tokens):
-                    try:
-                        found = self._search_batch(batch, count, copied, aligned)
-                    except ConfigurationError:
-                        if not batch.inputs[0].terms:
-                            raise
-                        batch = batch._replace(inputs=[batch.inputs[0]._replace(terms=())])
-                        found = self._search_batch(batch, count, copied, aligned)
+                    found = self._search_batch(batch, count, copied, aligned)
                 for row, hypotheses in zip(batch.order, found):
                     outputs[numbers[row]] = hypotheses
                 done(len(numbers))
@@ -239,6 +233,8 @@ class TrainedModel:
             options = copy.copy(self.generation)
             options.constraints = "unordered"
             generator = self.task.build_generator(self.models, options)
+            # the hypotheses with all terms may have ended before the limit
+            generator.search.stop_on_max_len = True
             terms = _encode(dictionary, inputs[0].terms)
             constraints = pack_constraints([[term[:-1] for term in terms]])
         most = getattr(generator, "max_len", self.max_output + 1) - 1
@@ -253,6 +249,9 @@ class TrainedModel:
             found = self.task.inference_step(
                 generator, self.models, sample, prefix_tokens=begin, constraints=constraints
             )
+        if not found[0]:  # the terms do not fit
+            batch = batch._replace(inputs=[inputs[0]._replace(terms=())])
+            return self._search_batch(batch, count, copied, aligned)
         best = [(row, h) for row, each in enumerate(found) for h in each[:count]]
         rows = [row for row, _ in best]
         written = [hypothesis["tokens"] for _, hypothesis in best]
