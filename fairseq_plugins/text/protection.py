@@ -7,11 +7,14 @@ symbols over. A translation gets the spans back in place of their symbols::
     Klicken Sie <b>hier</b>!  ->  Klicken Sie SYMBOLhierSYMBOL!  ->  Click <b>here</b>!
 """
 
+import importlib
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from fairseq_plugins.errors import ConfigurationError
 
 FIRST, COUNT = 0xF0000, 16  # characters of Unicode's private use, which text hardly ever has
 SYMBOLS = tuple(chr(FIRST + number) for number in range(COUNT))
@@ -34,6 +37,7 @@ PATTERNS = (
     f"{_PICTURE}(?:\ufe0f|\u200d{_PICTURE}|[\U0001f3fb-\U0001f3ff])*",
     "[\U0001f1e6-\U0001f1ff]{2}",  # flags
 )
+SECONDS = 5  # of the processor, for the patterns of a user in a line
 Symbols = dict[tuple[str, int], str]  # of each span, with its number among equal ones
 
 
@@ -64,8 +68,11 @@ class Protection:
     ) -> None:
         self.terms = terms or {}
         spans = (*(f"(?:{each})" for each in patterns), *PATTERNS)
+        # a stranger's export may have patterns that take exponential time
+        library: Any = _regex() if patterns else re
+        self._limit = {"timeout": SECONDS} if patterns else {}
         self.spans = [
-            re.compile("|".join((*([whole_words(words)] if words else []), *spans)))
+            library.compile("|".join((*([whole_words(words)] if words else []), *spans)))
             for words in (self.terms.keys(), self.terms.values())  # of sources, and of targets
         ]
 
@@ -124,10 +131,16 @@ class Protection:
         self, text: str, is_target: bool = False
     ) -> Iterator[tuple[re.Match[str], tuple[str, int]]]:
         seen = Counter[str]()
-        for match in self.spans[is_target].finditer(text):
-            span = match[0] if is_target else self.terms.get(match[0], match[0])
-            seen[span] += 1
-            yield match, (span, seen[span])
+        try:
+            for match in self.spans[is_target].finditer(text, **self._limit):
+                span = match[0] if is_target else self.terms.get(match[0], match[0])
+                seen[span] += 1
+                yield match, (span, seen[span])
+        except TimeoutError:
+            raise ConfigurationError(
+                f"--protect-patterns: one takes more than {SECONDS} s for a line: give simpler "
+                "patterns, without repetitions in repetitions"
+            ) from None
 
     def _replaced(self, text: str, symbols: Symbols, is_target: bool = False) -> str:
         text, parts, end = _clean(text), [], 0
@@ -143,12 +156,17 @@ def whole_words(terms: Iterable[str]) -> str:
     return rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)"
 
 
+def _regex() -> Any:
+    """The library of sacremoses, whose searches can be limited in time; half as fast as `re`."""
+    return importlib.import_module("regex")
+
+
 def pattern_error(pattern: object) -> str:
     """Why a text cannot be a pattern; "" if it can."""
     try:
         found = re.compile(f"(?:{pattern})")
         Protection([str(pattern)])
-    except re.error as error:
+    except (re.error, _regex().error) as error:
         return str(error)
     if found.groups:
         return "it has groups: write (?:...)"

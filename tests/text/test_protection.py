@@ -12,6 +12,7 @@ from fairseq_plugins.cli import export
 from fairseq_plugins.cli import translate as translate_command
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text import protection
 from fairseq_plugins.text.protection import SYMBOL, SYMBOLS, Protection, mismatch, repair
 from fairseq_plugins.text.subwords import KINDS
 from tests import tiny_runs
@@ -81,6 +82,13 @@ def test_what_both_sides_have_gets_the_same_symbol():
 def test_spans_that_a_translation_lacks():
     assert missing_spans("<b>a</b> 5 kg <b>", "<b>x 5 kg") == ["<b>", "</b>"]
     assert missing_spans("a", "b") == []
+
+
+def test_a_hostile_pattern_ends_in_an_error(monkeypatch):
+    monkeypatch.setattr(protection, "SECONDS", 0.1)
+    for hostile in ("(?:a|a)*[bc]", r"(?:\w{1,9}\w{1,9}){1,30}[!?]"):
+        with pytest.raises(ConfigurationError, match="--protect-patterns: one takes more than"):
+            Protection([hostile]).protect("a" * 300)
 
 
 TAG, END, OTHER = SYMBOLS[:3]
