@@ -138,14 +138,10 @@ def with_prefixes(
     """Pair the lines from `first` to `end` with those of a file."""
     prefixes = itertools.islice(read_lines(path), first, end)
     for line, prefix in itertools.zip_longest(lines, prefixes):
-        if line is None:
+        if line is None or prefix is None:
             raise ConfigurationError(
-                f"--prefixes {path} has more lines than the input: remove them"
-            )
-        if prefix is None:
-            raise ConfigurationError(
-                f"--prefixes {path} has fewer lines than the input: add an empty line for each "
-                "line without a prefix"
+                f"--prefixes {path} has {'more' if line is None else 'fewer'} lines than the "
+                "input: give one for each line, empty for none"
             )
         yield line, prefix
 
