@@ -144,7 +144,7 @@ heading "preparing the text"
 prepare=(--source-lang "$src" --target-lang "$tgt" --vocab-size "$vocab" --joined-dictionary --max-ratio 9)
 text_key=$({
     echo "${prepare[@]}"
-    cat "$root"/fairseq_plugins/{data,preparation}/*.py
+    cat "$root"/fairseq_plugins/{data,text}/*.py
     # prepare-translation reports missing files
     for split in train valid test; do cat "$raw/$split.$src" "$raw/$split.$tgt" 2>/dev/null; done
 } | fingerprint) || true
