@@ -100,7 +100,7 @@ class CapturedLoss:
 
 
 class _Collate(Collate):
-    """Collates a batch of valid as fairseq, with the `PackedBatch` under "packed"."""
+    """Collates a batch of the validation set as fairseq, with the `PackedBatch` under "packed"."""
 
     def __call__(self, examples: list[Any]) -> dict[str, Any]:
         sample = self.original(examples)

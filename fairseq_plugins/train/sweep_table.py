@@ -76,7 +76,7 @@ class Table(NamedTuple):
         generate: files or names of settings of generation, for `evaluate`.
         reduced_generate: the same, for `--reduced`.
         precision: of training, as for `train`.
-        average: test the average of this many last checkpoints; 0 for the best on valid.
+        average: test the average of this many last checkpoints; 0 for the best checkpoint.
         seeds: of each row.
         runs: (row, seed) pairs in training order, instead of `seeds`.
         seeds_of_paper: runs behind each published figure; 0 if unknown.

@@ -127,7 +127,7 @@ def install() -> None:
         of_training = given.max_tokens, given.batch_size
         if generator is None or (given.max_tokens_valid, given.batch_size_valid) != of_training:
             return original(self, subset, *args, **kwargs)
-        dummy = self._dummy_batch  # fairseq's, of valid, could be too large for a training step
+        dummy = self._dummy_batch  # fairseq's, of validation, could be too large for training
         with _sized(self.task.dataset(subset), generator, True, self.data_parallel_world_size):
             found = original(self, subset, *args, **kwargs)
         self._dummy_batch = dummy or self._dummy_batch
