@@ -29,10 +29,14 @@ def run(module, folder, words, capsys, elsewhere=""):
     with pytest.raises(SystemExit):
         module.main(["-h"])
     options = set(re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out))
+    sharding = {"shards": 2} if "--shards" in options else {}
+    words += ["--shards", "2"] if sharding else []
     given = {word.replace("--no-", "--") for word in words if word.startswith("--")}
     assert options - {"--help", *elsewhere.split()} == given
     assert module.main(words) == 0
-    return Record.read(folder).settings
+    settings = Record.read(folder).settings
+    assert {name: settings.pop(name) for name in sharding} == sharding
+    return settings
 
 
 @pytest.mark.parametrize("every", [None, 5])
