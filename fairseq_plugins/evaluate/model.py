@@ -103,9 +103,10 @@ def choose(request: EvaluationRequest) -> list[Path]:
     if request.last is None and request.best is None:
         path = run / (request.checkpoint or "checkpoint_best.pt")
         if not path.is_file():
-            have = sorted(path.name for path in run.glob("*.pt"))
-            raise ConfigurationError(
-                f"{path} is missing: {run} has {', '.join(have) or 'no checkpoint; train first'}"
+            have = ", ".join(sorted(path.name for path in run.glob("*.pt")))
+            have = (
+                have or "no checkpoint: give the --save-dir of a training, as in evaluate DATA RUN"
             )
+            raise ConfigurationError(f"{path} is missing: {run} has {have}")
         return [path]
     return averages.choose([run], request.last, request.best, request.by)
