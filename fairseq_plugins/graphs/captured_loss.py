@@ -14,31 +14,21 @@ from fairseq.trainer import Trainer
 from torch import Tensor
 
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, Spec, pack
+from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, pack
 from fairseq_plugins.errors import first_cause
-from fairseq_plugins.graphs.captured_step import MOST, Capture
-from fairseq_plugins.graphs.cuda_graph import capture
+from fairseq_plugins.graphs.captured_step import Captures
 from fairseq_plugins.models import packed
 
 logger = logging.getLogger(__name__)
 NAME = "captured_loss"  # of a task
 
 
-class CapturedLoss:
-    """The loss of packed batches, by one CUDA graph per shape.
+class CapturedLoss(Captures):
+    """The loss of a batch, by a graph of the forward pass; see `Captures` for the arguments."""
 
-    Args:
-        model, criterion, spec, new_graph: those of a `CapturedStep`.
-    """
-
-    def __init__(
-        self, model: Any, criterion: Any, spec: Spec, new_graph: Callable[[], Any]
-    ) -> None:
-        self.model, self.criterion, self.spec, self.new_graph = model, criterion, spec, new_graph
-        self.captures: dict[Shape, Capture] = {}
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
         self.met: set[Shape] = set()
-        self.most = MOST
-        self.names: list[str] = []  # names of the sums
 
     def __call__(self, batch: PackedBatch) -> tuple[Tensor, int, dict[str, Any]] | None:
         """As a criterion in evaluation: the loss, the sample size and the logging output.
@@ -49,49 +39,25 @@ class CapturedLoss:
         Returns:
             None for a shape that is met for the first time, or cannot be captured.
         """
-        captured = self.captures.get(batch.shape)
-        if captured is None:
-            if batch.shape in self.met and len(self.captures) < self.most:
-                captured = self._capture(batch)
-            self.met.add(batch.shape)
-        if captured is None:
-            return None
-        captured.graph.load(captured.numbers, batch.numbers)
-        captured.graph.replay()
-        size = batch.sentences if self.criterion.sentence_avg else batch.tokens
-        log: dict[str, Any] = dict(zip(self.names, captured.sums.clone().unbind()))
-        log.update(ntokens=batch.tokens, nsentences=batch.sentences, sample_size=size)
-        return log["loss"], size, log
+        new = batch.shape not in self.captures and len(self.captures) < self.most
+        if new and batch.shape in self.met:
+            self.model.eval()
+            try:
+                self.add(batch)
+            except RuntimeError as error:
+                reason = first_cause(error)
+                logger.warning(f"the loss on the validation set is not captured: {reason}")
+                self.drop()
+        self.met.add(batch.shape)
+        sums = self.replay(batch)
+        return None if sums is None else self.outputs(batch, sums)
 
     @torch.no_grad()
-    def _once(self, shape: Shape, numbers: Tensor) -> Tensor:
-        """The sums of the criterion's logging output."""
+    def once(self, shape: Shape, numbers: Tensor) -> Tensor:
+        """Compute the loss of a batch; returns the sums of the criterion's logging output."""
         model = packed.PackedModel(self.model, numbers, shape)
         _, _, log = self.criterion(model, model.sample(1, 1))
-        self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
-        return torch.stack([log[name].float() for name in self.names])
-
-    def _capture(self, batch: PackedBatch) -> Capture | None:
-        """Capture the loss of a shape; None if that fails, and then nothing else is captured."""
-        sums: Tensor | None = None
-
-        def work() -> None:
-            nonlocal sums
-            found = self._once(batch.shape, numbers)
-            # a copy, out of the shared memory pool
-            sums = found.clone() if sums is None else sums.copy_(found)
-
-        self.model.eval()
-        try:
-            numbers = batch.numbers.to(next(self.model.parameters()).device, copy=True)
-            with torch.no_grad():
-                graph = capture(self.new_graph, work)
-            assert sums is not None
-            self.captures[batch.shape] = Capture(graph, numbers, sums)
-        except RuntimeError as error:
-            logger.warning(f"the loss on the validation set is not captured: {first_cause(error)}")
-            self.drop()
-        return self.captures.get(batch.shape)
+        return self.stack(log, torch.float32)
 
     def drop(self) -> None:
         """Free the memory of the captured graphs, and capture nothing else."""

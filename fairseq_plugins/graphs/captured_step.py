@@ -69,25 +69,81 @@ class Capture(NamedTuple):
     sums: Tensor
 
 
-class CapturedStep:
-    """Adds the gradient of a batch's loss to a flat gradient, by one CUDA graph per shape.
+class Captures:
+    """What a criterion logs of packed batches, computed by one CUDA graph per shape.
+
+    A subclass has `once`, the work of a batch, which returns the sums of the logging output.
 
     Args:
         model: without wrappers; `packed.find_obstacle` finds nothing.
         criterion: one of `CRITERIONS`.
-        flat: holds the gradient, and makes the graphs.
         spec: the layout of batches.
+        new_graph: from `graph_class`.
     """
 
-    def __init__(self, model: Any, criterion: Any, flat: FlatOptimizer, spec: Spec):
-        self.model, self.criterion, self.flat, self.spec = model, criterion, flat, spec
-        self.new_graph = flat.new_graph
-        self.device = flat.gradient.device
-        self.pieces = views(flat.gradient, flat.parameters)
-        self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
+    once: Callable[[Shape, Tensor], Tensor]
+
+    def __init__(self, model: Any, criterion: Any, spec: Spec, new_graph: Callable[[], Any]):
+        self.model, self.criterion, self.spec, self.new_graph = model, criterion, spec, new_graph
+        self.device = next(model.parameters()).device
         self.captures: dict[Shape, Capture] = {}
         self.most = MOST
         self.names: list[str] = []  # names of the sums
+
+    def add(self, batch: PackedBatch) -> None:
+        """Capture the work of a shape.
+
+        Raises:
+            RuntimeError: it cannot be captured.
+        """
+        numbers = batch.numbers.to(self.device, copy=True)
+        sums: Tensor | None = None
+
+        def work() -> None:
+            nonlocal sums
+            found = self.once(batch.shape, numbers)
+            # a copy, out of the shared memory pool
+            sums = found.clone() if sums is None else sums.copy_(found)
+
+        graph = capture(self.new_graph, work)
+        assert sums is not None
+        self.captures[batch.shape] = Capture(graph, numbers, sums)
+
+    def replay(self, batch: PackedBatch) -> Tensor | None:
+        """The sums of a batch on the CPU; None if its shape is not captured."""
+        captured = self.captures.get(batch.shape)
+        if captured is None:
+            return None
+        captured.graph.load(captured.numbers, batch.numbers)
+        captured.graph.replay()
+        return captured.sums.clone()
+
+    def stack(self, log: dict[str, Any], dtype: torch.dtype) -> Tensor:
+        """The sums in a logging output."""
+        self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
+        return torch.stack([log[name].detach().to(dtype) for name in self.names])
+
+    def outputs(self, batch: PackedBatch, sums: Tensor) -> tuple[Tensor, int, dict[str, Any]]:
+        """What a criterion returns: the loss, the sample size and the logging output."""
+        size = batch.sentences if self.criterion.sentence_avg else batch.tokens
+        log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
+        log.update(ntokens=batch.tokens, nsentences=batch.sentences, sample_size=size)
+        return log["loss"], size, log
+
+
+class CapturedStep(Captures):
+    """Adds the gradient of a batch's loss to a flat gradient.
+
+    Args:
+        flat: holds the gradient, and makes the graphs.
+        model, criterion, spec: see `Captures`.
+    """
+
+    def __init__(self, model: Any, criterion: Any, flat: FlatOptimizer, spec: Spec):
+        super().__init__(model, criterion, spec, flat.new_graph)
+        self.flat = flat
+        self.pieces = views(flat.gradient, flat.parameters)
+        self.scale = torch.ones((), dtype=flat.gradient.dtype, device=self.device)
 
     def __call__(
         self, batch: PackedBatch, count: bool = True
@@ -97,7 +153,7 @@ class CapturedStep:
         Args:
             batch: on the CPU.
             count: whether its gradient counts; if not, the batch is not captured, as it may be one
-                of valid, which is larger.
+                of the validation set, which is larger.
 
         Returns:
             like a criterion: the loss, the sample size and the logging output, whose numbers stay
@@ -107,31 +163,24 @@ class CapturedStep:
         if scaler is not None:
             self.scale.fill_(float(scaler.loss_scale))
         before = None if flat.empty else flat.gradient.clone()
-        capture = None
+        replayed = None
         # fairseq's search for NaN has hooks, which a replay does not call
         if count and not self.model._forward_hooks:
-            capture = self.captures.get(batch.shape)
-            if capture is None and len(self.captures) < self.most:
-                capture = self.capture(batch)
-        if capture is None:
-            sums = self.launch(batch)
-        else:
-            capture.graph.load(capture.numbers, batch.numbers)
-            capture.graph.replay()
-            sums = capture.sums.clone()
+            if batch.shape not in self.captures and len(self.captures) < self.most:
+                self.capture(batch)
+            replayed = self.replay(batch)
+        sums = self.launch(batch) if replayed is None else replayed
         if before is not None and count:
             flat.gradient.add_(before)
         elif before is not None:
             flat.gradient.copy_(before)
         flat.empty = flat.empty and not count
-        metrics.log_scalar("replayed", 100.0 * (capture is not None), round=1, priority=850)
-        size = batch.sentences if self.criterion.sentence_avg else batch.tokens
-        log: dict[str, Any] = dict(zip(self.names, sums.unbind()))
-        log.update(ntokens=batch.tokens, nsentences=batch.sentences, sample_size=size)
+        metrics.log_scalar("replayed", 100.0 * (replayed is not None), round=1, priority=850)
+        loss, size, log = self.outputs(batch, sums)
         if flat.reduce is None:  # several processes sum these on the device
             names = self.names
             flat.pending.append((sums, lambda numbers: log.update(zip(names, numbers))))
-        return sums[0], size, log
+        return loss, size, log
 
     def launch(self, batch: PackedBatch) -> Tensor:
         """`once`; if memory is short, again without what the captured graphs keep of it."""
@@ -165,27 +214,15 @@ class CapturedStep:
         scaled = loss * self.scale
         gradients = torch.autograd.grad(scaled, self.flat.parameters, materialize_grads=True)
         torch._foreach_copy_(self.pieces, gradients)
-        self.names = [name for name, value in log.items() if isinstance(value, Tensor)]
-        return torch.stack([log[name].detach().to(self.scale.dtype) for name in self.names])
+        return self.stack(log, self.scale.dtype)
 
-    def capture(self, batch: PackedBatch) -> Capture | None:
-        """Capture the step of a shape; None if that fails, and then nothing else is captured."""
-        sums: Tensor | None = None
-
-        def work() -> None:
-            nonlocal sums
-            found = self.once(batch.shape, numbers)
-            # a copy, out of the shared memory pool
-            sums = found.clone() if sums is None else sums.copy_(found)
-
+    def capture(self, batch: PackedBatch) -> None:
+        """Capture the step of a shape; if that fails, nothing else is captured."""
         # random numbers must not depend on whether this shape was captured earlier
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             try:
-                numbers = batch.numbers.to(self.device, copy=True)
-                graph = capture(self.new_graph, work)
-                assert sums is not None
-                self.captures[batch.shape] = Capture(graph, numbers, sums)
+                self.add(batch)
             except RuntimeError as error:
                 self.most = len(self.captures)
                 reason = first_cause(error)
@@ -193,7 +230,6 @@ class CapturedStep:
                     f"--cuda-graphs: capture stopped after {self.most} shapes of batches: "
                     f"{reason}; if memory is short, {SMALLER}"
                 )
-        return self.captures.get(batch.shape)
 
 
 def install() -> None:
@@ -224,7 +260,7 @@ def install() -> None:
 
     @around(Trainer, "_log_oom")
     def _log_oom(original: Callable, self: Trainer, error: Exception) -> None:
-        original(self, error)  # then fairseq tries a batch of valid again, or skips one of training
+        original(self, error)  # then fairseq tries to validate again, or skips the batch
         step: CapturedStep | None = getattr(self._optimizer, "captured_step", None)
         if step is not None:
             step.drop()
