@@ -104,9 +104,7 @@ def choose(request: EvaluationRequest) -> list[Path]:
         path = run / (request.checkpoint or "checkpoint_best.pt")
         if not path.is_file():
             have = ", ".join(sorted(path.name for path in run.glob("*.pt")))
-            have = (
-                have or "no checkpoint: give the --save-dir of a training, as in evaluate DATA RUN"
-            )
-            raise ConfigurationError(f"{path} is missing: {run} has {have}")
+            what = have or "no checkpoint: give the --save-dir of a training, in evaluate DATA RUN"
+            raise ConfigurationError(f"{path} is missing: {run} has {what}")
         return [path]
     return averages.choose([run], request.last, request.best, request.by)

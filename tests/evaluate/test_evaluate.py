@@ -440,7 +440,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         (["{data}", "{run}", "--compare", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{run}x"], "runx: no such folder"),
         (["{data}", "{run}", "--ensemble", "{empty}"], "empty has no checkpoint: give the --save"),
-        (["{run}", "{data}"], "has no checkpoint: give the --save-dir of .* evaluate DATA RUN"),
+        (["{run}", "{data}"], "has no checkpoint: give the --save-dir of .*evaluate DATA RUN"),
         (["{data}", "{run}", "--last", "9"], r"--last 9: .* has 3 checkpoints of this kind"),
         (["{data}", "{empty}", "--last", "2"], r"has 0 .* one per epoch.*, or train longer"),
         (["{data}", "{run}", "--best", "3"], r"--best 3: .* has 2 checkpoints"),
