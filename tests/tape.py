@@ -7,6 +7,7 @@ tensors copied between host and GPU, as here all are on the CPU.
 """
 
 import contextlib
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,11 +122,13 @@ class Tape:
 
 
 def _refuse(name: str) -> Callable:
-    original = getattr(Tensor, name)
+    original, capturing = getattr(Tensor, name), threading.get_ident()
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         # a torch.device may be that of another tensor
-        if name != "to" or any(isinstance(x, str) for x in (*args, *kwargs.values())):
+        waits = name != "to" or any(isinstance(x, str) for x in (*args, *kwargs.values()))
+        # other threads, such as that which collates batches, may do so at the same time
+        if waits and threading.get_ident() == capturing:
             raise HostWaits(f".{name}()")
         return original(self, *args, **kwargs)
 
