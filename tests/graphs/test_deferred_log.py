@@ -35,13 +35,15 @@ def train(toy_data, run_train, train_args, tmp_path, monkeypatch):
     return run
 
 
-def test_a_log_read_every_fourth_update_is_the_same(train, tmp_path):
+@pytest.mark.parametrize("updates, more", [(8, ()), (7, ("--disable-validation",))])
+def test_a_log_read_every_fourth_update_is_the_same(train, tmp_path, updates, more):
     """With several epochs, whose ends and validations also read it, and two batches an update."""
-    words = "--max-update 8 --log-interval 4 --update-freq 2 --clip-norm 0.5 --dropout 0.1".split()
+    words = "--log-interval 4 --update-freq 2 --clip-norm 0.5 --dropout 0.1 --max-update".split()
+    words += [updates, *more]
     (expected, each), (found, reads) = (train(deferred, *words) for deferred in (False, True))
-    assert found == expected and any('"valid_loss"' in line for line in found)
-    assert sum('"loss"' in line for line in found) == 2  # of updates 4 and 8
-    assert each == 8 and reads < 8
+    assert found == expected and any('"valid_loss"' in line for line in found) != bool(more)
+    assert sum('"loss"' in line for line in found) == updates // 4
+    assert each == updates and reads < updates
     one, other = (
         torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)
         for name in ("False", "True")
@@ -58,7 +60,7 @@ def test_a_log_read_every_fourth_update_is_the_same(train, tmp_path):
 
 
 def test_a_gradient_of_nan_ends_the_training_as_ever(train, tmp_path, monkeypatch):
-    """That of update 4, which is read after update 6."""
+    """That of update 4, which is read after update 5, before the validation."""
     step, counted, poisoned = CapturedStep.__call__, [], []
 
     def poison(self, batch, count=True):
@@ -75,9 +77,12 @@ def test_a_gradient_of_nan_ends_the_training_as_ever(train, tmp_path, monkeypatc
     for deferred in (False, True):
         counted.clear()
         with pytest.raises(FloatingPointError, match="gradients are Nan/Inf") as raised:
-            train(deferred, "--max-update", 12, "--log-interval", 6)
+            train(
+                deferred, *"--max-update 12 --log-interval 6 --validate-interval-updates 5".split()
+            )
         output = raised.value.cli_output
-        assert len(counted) == (8 if deferred else 5), "the batch is tried again with hooks"
+        assert "valid_loss" not in output
+        assert len(counted) == (7 if deferred else 5), "the batch is tried again with hooks"
         path = tmp_path / str(deferred) / "crash.pt"
         crashed.append((torch.load(path, weights_only=False), output))
     (one, first), (other, second) = crashed

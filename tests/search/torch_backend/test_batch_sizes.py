@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import utils
+from fairseq.trainer import Trainer
 
 from fairseq_plugins.evaluate import model as of_evaluate
 from fairseq_plugins.search.torch_backend import batch_sizes
@@ -47,13 +48,24 @@ def test_fairseq_generate(toy_data, tiny_checkpoint, run_generate, searched, mon
     assert generate(HUGE) == (expected, [len(expected)])
     for chosen in (("--batch-size", 2), ("--max-tokens", 60)):
         assert generate(TINY, *chosen) == generate(0, *chosen)
-    shares = [generate(HUGE, "--num-shards", 2, "--shard-id", n) for n in (0, 1)]
+    # batches that depend on the memory of each GPU would lose sentences
+    shares = [
+        generate(free, "--num-shards", 2, "--shard-id", n) for n, free in ((0, TINY), (1, HUGE))
+    ]
     assert sorted(shares[0][0] + shares[1][0]) == expected
 
 
 def test_validation(toy_data, train_args, run_train, searched, monkeypatch, tmp_path):
-    """A process's first batch of the training, not of valid, stands for one that it lacks."""
+    """A process's first batch of training, not of validation, stands for one that it lacks."""
     words = [*train_args, "--max-update", 2, "--eval-bleu", "--eval-bleu-args", '{"beam": 2}']
+    words += ["--validate-interval-updates", 1]
+    dummies, train_step = [], Trainer.train_step
+
+    def spied(self, *given, **more):
+        dummies.append(len(self._dummy_batch["id"]))
+        return train_step(self, *given, **more)
+
+    monkeypatch.setattr(Trainer, "train_step", spied)
 
     def train(name, free, *more):
         monkeypatch.setattr(batch_sizes, "free_bytes", lambda device: free)
@@ -63,7 +75,10 @@ def test_validation(toy_data, train_args, run_train, searched, monkeypatch, tmp_
 
     expected, usual = train("usual", 0, "--max-tokens-valid", 40)
     assert expected and len(usual) > 2
-    assert train("memory", HUGE) == (expected, [sum(usual)])
+    dummies.clear()
+    sentences = sum(usual) // len(expected)
+    assert train("memory", HUGE) == (expected, [sentences] * len(expected))
+    assert len(dummies) == len(expected) == 2 and dummies[0] == dummies[1] != sentences
     assert train("chosen", HUGE, "--max-tokens-valid", 40) == (expected, usual)
 
 
@@ -101,7 +116,10 @@ def test_all_sentences_that_fit(build_generator, models, monkeypatch):
 def test_processes_agree_on_the_smallest_memory(build_generator, models, monkeypatch):
     """They share the batches: with others, sentences would be lost."""
     monkeypatch.setattr(batch_sizes, "free_bytes", lambda device: HUGE)
-    monkeypatch.setattr(batch_sizes.dist, "all_reduce", lambda room, op: room.fill_(TINY))
+    combine = {batch_sizes.dist.ReduceOp.MIN: min, batch_sizes.dist.ReduceOp.MAX: max}
+    monkeypatch.setattr(
+        batch_sizes.dist, "all_reduce", lambda room, op: room.fill_(combine[op](int(room), TINY))
+    )
     generator = build_generator(models["ftc"], True)
     assert fill_by_memory(generator, [3, 4], [5, 5], processes=2) == [[1], [0]]
     generator.room = HUGE
