@@ -55,14 +55,16 @@ class Pairs(Task):
         self.processing, self.limits = Processing.of(settings), Limits.of(settings)
         self.protection = self.processing.protection
         self.symbols = SYMBOLS if self.protection is not None else ()
-        self._with_terms = Protection(self.processing.protect_patterns or (), terms)
+        self._with_terms = self.protection
+        if terms is not None:
+            self._with_terms = Protection(self.processing.protect_patterns or (), terms)
         self._tokenise = [self.processing.tokenise(language) for language in self.sides]
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
         raw = example.source, example.target
         protection = self.protection
         if example.split == "train" and zlib.crc32(raw[0].encode("utf-8")) & 64:
-            protection = protection and self._with_terms  # half of them: it learns terms as well
+            protection = self._with_terms  # the other half teaches the terms themselves
         texts = raw if protection is None else protection.protect_pair(*raw)
         source, target = (tokenise(text) for tokenise, text in zip(self._tokenise, texts))
         problem = None

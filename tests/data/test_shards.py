@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 
 import pytest
@@ -13,6 +14,11 @@ from fairseq_plugins.data import lengths
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.data.prepared_folder import Prepared, check_intact, shards
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.tasks.translation_sampled import (
+    SampledTranslationConfig,
+    SampledTranslationTask,
+)
+from fairseq_plugins.train.settings import fingerprint
 from tests import tiny_runs
 
 PAIR = "--source-lang de --target-lang en --subword bpe".split()
@@ -67,6 +73,25 @@ def test_the_first_shard_is_a_prepared_folder(folders):
     check_intact(parts, first / "train.de-en.de.bin")
     measured = [lengths.measure(each, ("de", "en"), "train", None, None) for each in folders]
     assert measured[0] == measured[1] and measured[0].longest > 1
+
+
+def test_subwords_are_sampled_in_each_shard(folders):
+    config = SampledTranslationConfig(data=os.pathsep.join(map(str, shards(folders[1]))))
+    config.source_lang, config.target_lang, config.bpe_dropout = "de", "en", 0.1
+    config.dataset_impl, config.train_subset, config.max_tokens = "mmap", "train", 100
+    task = SampledTranslationTask.setup_task(config)
+    for epoch in (1, 2):
+        task.load_dataset("train", epoch)
+        assert len(task.datasets["train"]) > 10
+
+
+def test_a_training_notices_a_change_of_any_shard(folders, tmp_path):
+    before = fingerprint(folders[1])
+    shutil.copytree(folders[1], tmp_path / "parts", symlinks=True)
+    assert fingerprint(tmp_path / "parts") == before
+    with open(tmp_path / "parts/2/train.de-en.de.idx", "ab") as index:
+        index.write(b"more")
+    assert fingerprint(tmp_path / "parts") != before
 
 
 @pytest.mark.parametrize("command", [prepare_bidirectional, join_dictionaries])

@@ -12,6 +12,7 @@ from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import Inputs, find_input
 from fairseq_plugins.data.translation import fits_one_dictionary
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.text.protection import SYMBOL
 
 
 def write(path, lines):
@@ -129,6 +130,22 @@ def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
     assert read(folder / "text" / "raw" / "valid.en") == raw[9::10]
     assert "the year" in subwords(folder, "valid", "en")[0].replace(" ", "").replace("\u2581", " ")
     assert not (folder / "text" / "raw" / "test.en").exists()
+
+
+def test_symbols_stand_for_terms_in_half_of_the_training_pairs(run, corpus, tmp_path):
+    """In the same ones of both sides; the other half teaches the terms themselves."""
+    (tmp_path / "terms.tsv").write_text("An\tYear\n")
+    words = ("--train", corpus / "train", "--valid", corpus / "valid", "--protect")
+    data = run(*words, "--terms", tmp_path / "terms.tsv", "--vocab-size", 60)
+    found = {
+        split: [
+            [bool(SYMBOL.search(line)) for line in subwords(data, split, side)]
+            for side in ("fr", "en")
+        ]
+        for split in ("train", "valid")
+    }
+    assert found["train"][0] == found["train"][1] and 10 < sum(found["train"][0]) < 30
+    assert not any(map(any, found["valid"]))
 
 
 def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
