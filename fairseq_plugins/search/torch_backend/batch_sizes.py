@@ -139,9 +139,9 @@ def install() -> None:
     def remember(given: Namespace) -> None:
         generates = hasattr(given, "replace_unk") and not hasattr(given, "buffer_size")
         asked.clear()
-        if generates and not (given.max_tokens or given.batch_size or given.lm_path):
-            # processes with shares of the sentences need equal batches
-            if given.distributed_world_size == 1 and (given.num_shards or 1) == 1:
+        # processes with shares of the sentences need equal batches
+        if generates and given.distributed_world_size == 1:
+            if not (given.max_tokens or given.batch_size or given.lm_path):
                 asked.append(given)
 
     @around(checkpoint_utils, "load_model_ensemble")
