@@ -171,7 +171,7 @@ class Step(nn.Module):
             version=1,
         )
         caches += new
-        return attention.out_proj(_reshape(read, given["shape"], x.shape)), None
+        return _reshape(read, given["shape"], x.shape), None
 
     def _read_source(self, given: Given, index: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-attention; also returns its query or, in the last layer of a model that copies, its
@@ -181,7 +181,7 @@ class Step(nn.Module):
         keys, values = given[f"source_keys_{index}"], given[f"source_values_{index}"]
         last = index == len(self.decoder.layers) - 1
         if getattr(self.decoder, "copying", None) is None or not last:
-            return attention.out_proj(attend(heads, query, keys, values, given["real"])), query
+            return attend(heads, query, keys, values, given["real"]), query
         by_head = _reshape(
             query * attention.scaling, (0, 0, heads, size), (*x.shape[:2], heads, size)
         )
@@ -189,7 +189,7 @@ class Step(nn.Module):
         scores = by_head.transpose(1, 2) @ keys.transpose(2, 3)
         weights = scores.masked_fill(hidden, -math.inf).softmax(dim=-1)
         read = (weights @ values).transpose(1, 2)
-        return attention.out_proj(_reshape(read, given["shape"], x.shape)), weights.mean(dim=1)
+        return _reshape(read, given["shape"], x.shape), weights.mean(dim=1)
 
     def _best(self, log_probs: Tensor, totals: Tensor, count: Tensor) -> tuple[Tensor, ...]:
         """Totals, tokens and parents of the best continuations, B x k each."""

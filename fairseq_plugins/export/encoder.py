@@ -178,8 +178,8 @@ class _Layer(nn.Module):
             self.mixer = _Attention(attention, merged=not self.starts_later_block)
 
     def forward(self, x: Tensor, padding: Tensor, pooled_padding: Tensor) -> Tensor:
-        def mix(x: Tensor, memory: Tensor) -> Tensor:
-            return self._mix(x, memory, pooled_padding, padding)
+        def mix(x: Tensor, memory: Tensor) -> tuple[Tensor, None]:
+            return self._mix(x, memory, pooled_padding, padding), None
 
         def pool(x: Tensor) -> Tensor:
             if not self.starts_later_block:

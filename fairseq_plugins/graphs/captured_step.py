@@ -34,6 +34,7 @@ from fairseq_plugins.graphs.cuda_graph import capture, graph_class
 from fairseq_plugins.graphs.deferred_log import DeferredLog
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer, views
 from fairseq_plugins.layers import kernels
+from fairseq_plugins.layers.dropout import seeds_at_once
 from fairseq_plugins.layers.packed import largest_flash_head
 from fairseq_plugins.layers.token_mixers import TokenMixer
 from fairseq_plugins.losses import (
@@ -209,7 +210,8 @@ class CapturedStep(Captures):
         """Write the gradient of a batch; returns the sums of the criterion's logging output."""
         model = packed.PackedModel(self.model, numbers, shape)
         # the numbers of sentences and tokens do not affect the sums
-        loss, _, log = self.criterion(model, model.sample(1, 1))
+        with seeds_at_once():
+            loss, _, log = self.criterion(model, model.sample(1, 1))
         # no hooks run, and nothing is accumulated parameter by parameter
         scaled = loss * self.scale
         gradients = torch.autograd.grad(scaled, self.flat.parameters, materialize_grads=True)

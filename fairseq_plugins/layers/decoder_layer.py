@@ -91,22 +91,23 @@ def run_decoder_layer(
         layer: of a decoder that `has_standard_layers`.
         x: ... x d, positions in any layout that both attention functions accept.
         attend_target, attend_source: replace self- and cross-attention. Each takes ... x d and
-            returns the same shape, and its weights or None. `attend_source` is None in a model
-            without cross-attention.
+            returns the same shape before the output projection, and its weights or None.
+            `attend_source` is None in a model without cross-attention.
 
     Returns:
         ... x d, and the weights that `attend_source` returned, or None.
     """
-    x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target)
     weights: Tensor | None = None
+
+    def feed_forward(x: Tensor) -> tuple[Tensor, None]:
+        return layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))), None
+
+    project = layer.self_attn.out_proj
+    x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target, project)
     if attend_source is not None:
-        x, weights = _sublayer(layer, layer.encoder_attn_layer_norm, x, attend_source)
-
-    def feed_forward(x: Tensor) -> tuple[Tensor, Tensor | None]:
-        x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
-        return layer.fc2(x), None
-
-    x, _ = _sublayer(layer, layer.final_layer_norm, x, feed_forward)
+        project = layer.encoder_attn.out_proj
+        x, weights = _sublayer(layer, layer.encoder_attn_layer_norm, x, attend_source, project)
+    x, _ = _sublayer(layer, layer.final_layer_norm, x, feed_forward, layer.fc2)
     return x, weights
 
 
@@ -115,11 +116,12 @@ def _sublayer(
     norm: nn.Module,
     x: Tensor,
     compute: Callable[[Tensor], tuple[Tensor, Tensor | None]],
+    project: nn.Module,
 ) -> tuple[Tensor, Tensor | None]:
     out, weights = compute(norm(x) if layer.normalize_before else x)
     if layer.normalize_before:
-        return x + layer.dropout_module(out), weights
-    return add_and_normalise(out, x, layer.dropout_module, norm)[1], weights
+        return x + layer.dropout_module(project(out)), weights
+    return add_and_normalise(out, x, layer.dropout_module, norm, project)[1], weights
 
 
 def embed(side: Any, tokens: Tensor, positions: Tensor | None) -> Tensor:

@@ -1,4 +1,7 @@
-"""Dropout with cheap random numbers on a CPU."""
+"""Dropout with cheap random numbers on a CPU, and seeds of dropout in a GPU's kernels."""
+
+import contextlib
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -6,6 +9,10 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from .tracing import is_traced
+
+SEEDS = 64  # that one operation draws
+
+_pools: list[list[Tensor]] = []  # in `seeds_at_once`: those that are left
 
 
 class FastDropout(FairseqDropout):
@@ -78,3 +85,28 @@ def use_fast_dropout(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is FairseqDropout:
                 setattr(parent, name, FastDropout(child.p, child.module_name))
+
+
+def new_seed(like: Tensor, p: float) -> Tensor | None:
+    """The seed of a kernel's dropout, one int64 on the device of `like`; None without dropout.
+
+    It comes from torch's generator of that device (see `kernels/draws.py`).
+    """
+    if p == 0:
+        return None
+    if not _pools:
+        return torch.empty(1, dtype=torch.int64, device=like.device).random_()
+    if not _pools[-1]:  # 16 bytes apart, as kernels expect of any address
+        numbers = torch.empty(SEEDS, 2, dtype=torch.int64, device=like.device).random_()
+        _pools[-1].extend(numbers[:, :1].unbind())
+    return _pools[-1].pop()
+
+
+@contextlib.contextmanager
+def seeds_at_once() -> Iterator[None]:
+    """Context of a forward on one device: an operation draws the seeds of `SEEDS` kernels."""
+    _pools.append([])
+    try:
+        yield
+    finally:
+        _pools.pop()

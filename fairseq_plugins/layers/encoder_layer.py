@@ -9,6 +9,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from .compression import FeaturePooling, TimePooling
+from .feed_forwards.standard import StandardFeedForward
 from .masking import Mask
 from .residual import add_and_normalise
 
@@ -105,7 +106,7 @@ class EncoderLayer(nn.Module):
 def run_encoder_layer(
     layer: Any,
     x: Tensor,
-    attend: Callable[[Tensor, Tensor], Tensor],
+    attend: Callable[[Tensor, Tensor], tuple[Tensor, nn.Module | None]],
     pool: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Tensor:
     """The forward of a layer in another layout of positions, as `run_decoder_layer` has it.
@@ -113,7 +114,8 @@ def run_encoder_layer(
     Args:
         layer: an `EncoderLayer` or fairseq's, whose feed-forward network does not route positions.
         x: ... x memory_dim.
-        attend: replaces the token mixer; takes pooled positions and the memory.
+        attend: replaces the token mixer; takes pooled positions and the memory, and returns the
+            result with the projection that is still to follow, or None.
         pool: replaces the pooling at the start of a block.
 
     Returns:
@@ -121,18 +123,24 @@ def run_encoder_layer(
     """
     dropout, first, last = layer.dropout_module, layer.self_attn_layer_norm, layer.final_layer_norm
 
-    def feed_forward(x: Tensor) -> Tensor:
-        if isinstance(layer, EncoderLayer):
-            return layer.ffn(x)
-        return layer.fc2(layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))))
+    def feed_forward(x: Tensor) -> tuple[Tensor, Any]:
+        if not isinstance(layer, EncoderLayer):
+            return layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))), layer.fc2
+        if type(layer.ffn) is StandardFeedForward:
+            return layer.ffn.activate(x), layer.ffn.fc2
+        return layer.ffn(x), None
 
     if layer.normalize_before:
         memory = first(x)
-        x, normalised = add_and_normalise(attend(pool(memory), memory), pool(x), dropout, last)
-        return x + dropout(feed_forward(normalised))
+        mixed, project = attend(pool(memory), memory)
+        x, normalised = add_and_normalise(mixed, pool(x), dropout, last, project)
+        inner, project = feed_forward(normalised)
+        return x + dropout(inner if project is None else project(inner))
     query = pool(x)
-    x = add_and_normalise(attend(query, x), query, dropout, first)[1]
-    return add_and_normalise(feed_forward(x), x, dropout, last)[1]
+    mixed, project = attend(query, x)
+    x = add_and_normalise(mixed, query, dropout, first, project)[1]
+    inner, project = feed_forward(x)
+    return add_and_normalise(inner, x, dropout, last, project)[1]
 
 
 # prefixes in fairseq's TransformerEncoderLayer, and of the same weights here

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers import kernels
-from fairseq_plugins.layers.dropout import probability
+from fairseq_plugins.layers.dropout import new_seed, probability
 from fairseq_plugins.layers.masking import Mask, at_least_float32, hide
 from fairseq_plugins.layers.packed import Layout
 from fairseq_plugins.layers.residual import is_on_gpu
@@ -380,10 +380,9 @@ def attend_by_kernel(
 
     With a layout, x is packed, N x d, and an empty sentence has zeros.
     """
-    from fairseq_plugins.layers.kernels import draws
     from fairseq_plugins.layers.kernels.additive_attention import KernelSums
 
-    seed = draws.new_seed(x, p)
+    seed = new_seed(x, p)
     if at is None:
         return KernelSums.apply(x, directions, padding_mask, scaling, p, seed)
     packed = x.contiguous(), directions.type_as(x)

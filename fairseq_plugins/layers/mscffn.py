@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError, nearest
 from fairseq_plugins.layers import kernels
-from fairseq_plugins.layers.dropout import probability
+from fairseq_plugins.layers.dropout import new_seed, probability
 from fairseq_plugins.layers.tracing import is_traced
 from fairseq_plugins.options.fields import option
 
@@ -175,10 +175,10 @@ class MSCFFN(FeedForward):
         return ChunkedProducts.apply(inner, *self._parameters_as(inner), keep, scale)
 
     def _products_by_kernel(self, inner: Tensor) -> Tensor:
-        from fairseq_plugins.layers.kernels import draws, products
+        from fairseq_plugins.layers.kernels import products
 
         p = probability(self.dropout_module)
-        drawn = p, draws.new_seed(inner, p)
+        drawn = p, new_seed(inner, p)
         return products.KernelProducts.apply(inner, *self._parameters_as(inner), *drawn)
 
     def _parameters_as(self, inner: Tensor) -> list[Tensor]:

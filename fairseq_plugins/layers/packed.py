@@ -1,4 +1,4 @@
-"""Attention and pooling on packed sequences: N x C, the concatenated sentences of a batch.
+"""Attention and windows of packed sequences: N x C, the concatenated sentences of a batch.
 
 Projections, feed-forward networks, LayerNorm and dropout act on the rows directly. Attention and
 pooling over time need the ends of sentences, given by their `Layout`. No size here depends on data:
@@ -118,38 +118,50 @@ class Windows:
 
     Args:
         at: the layout of the N rows.
-        pooled: the layout of the P pooled rows, of the same sentences.
+        pooled: the layout of the P pooled rows, of the same sentences; `at` for a window of 1.
         window: rows to a window.
     """
 
     def __init__(self, at: Layout, pooled: Layout, window: int):
-        self.window, self.pooled = window, pooled
-        # N, the position of each row in a flat P x window
-        self.index = pooled.starts.index_select(0, at.sentence) * window + at.offset
-        # P, how many rows follow the start of a window in its sentence; below 1 without any
-        self.left = at.lengths.index_select(0, pooled.sentence) - pooled.offset * window
+        self.at, self.pooled, self.window = at, pooled, window
 
-    def pool(self, rows: Tensor, pooling: TimePooling) -> Tensor:
-        """N x C -> P x C."""
-        padded = Put.apply(rows, self.index, self.pooled.rows * self.window)
+    @cached_property
+    def index(self) -> Tensor:
+        """N, the position of each row in a flat P x window."""
+        starts = self.pooled.starts.index_select(0, self.at.sentence)
+        return starts * self.window + self.at.offset
+
+    @cached_property
+    def left(self) -> Tensor:
+        """P, how many rows follow the start of a window in its sentence; below 1 without any."""
+        lengths = self.at.lengths.index_select(0, self.pooled.sentence)
+        return lengths - self.pooled.offset * self.window
+
+    def pool(self, x: Tensor, time: TimePooling) -> Tensor:
+        """``time(x)``: N x C -> P x C."""
+        if self.window == 1:
+            return x
+        padded = Put.apply(x, self.index, self.pooled.rows * self.window)
         windows = padded.view(self.pooled.rows, self.window, -1)
-        if pooling.kind == "mean":  # absent rows are 0 already
+        if time.kind == "mean":  # absent rows are 0 already
             count = self.left.clamp(1, self.window).unsqueeze(1)
-            return windows.sum(dim=1) / count.to(rows.dtype)
-        absent = torch.arange(self.window, device=rows.device) >= self.left.unsqueeze(1)
-        return pooling(windows.transpose(0, 1), absent).squeeze(0)  # of window x P x C
+            return windows.sum(dim=1) / count.to(x.dtype)
+        absent = torch.arange(self.window, device=x.device) >= self.left.unsqueeze(1)
+        return time(windows.transpose(0, 1), absent).squeeze(0)  # of window x P x C
 
-    def repeat(self, rows: Tensor) -> Tensor:
-        """P x C -> N x C: repeats each row for every row of its window."""
-        repeated = rows.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
-        return Take.apply(repeated, self.index)
+    def upsample(self, first: Tensor, x: Tensor) -> Tensor:
+        """``first``, N x C, plus x, P x C', repeated over rows and features of its windows."""
+        if self.window > 1:
+            repeated = x.unsqueeze(1).expand(-1, self.window, -1).flatten(0, 1)
+            x = Take.apply(repeated, self.index)
+        return (first.unflatten(1, (x.size(1), -1)) + x.unsqueeze(2)).flatten(1)
 
 
 def packed_attention(
     attention: MultiheadAttention,
     x: Tensor,
     at: Layout,
-    memory: Tensor,
+    memory: Tensor | tuple[Tensor, Tensor],
     memory_at: Layout,
     causal: bool = False,
     need_weights: bool = False,
@@ -158,16 +170,20 @@ def packed_attention(
 
     Args:
         attention: the module.
-        x, memory: N x d and M x d', with their layouts of the same sentences.
+        x, memory: N x d and M x d', with their layouts of the same sentences. Instead of memory,
+            its keys and values of `keys_and_values`.
         causal: rows do not read later ones.
         need_weights: whether to return the weights.
 
     Returns:
-        N x d, and the mean over heads of the weights, N x width in the padded memory, or None.
+        N x d before the output projection, and the mean over heads of the weights, N x width in the
+        padded memory, or None.
     """
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     if memory is x:
         projected = project_together(x, projections)
+    elif isinstance(memory, tuple):
+        projected = (attention.q_proj(x), *memory)
     else:
         projected = (attention.q_proj(x), *project_together(memory, projections[1:]))
     query, key, value = (  # N x h x s
@@ -200,7 +216,16 @@ def packed_attention(
             mixed, weights = mixed
             weights = at.from_padded(weights.mean(dim=1))
         mixed = at.from_padded(mixed.transpose(1, 2).reshape(at.batch, at.width, -1))
-    return attention.out_proj(mixed), weights
+    return mixed, weights
+
+
+def keys_and_values(
+    attentions: list[MultiheadAttention], memory: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """The memory's keys and values for each of several modules, by one product on a GPU."""
+    projections = [layer for module in attentions for layer in (module.k_proj, module.v_proj)]
+    projected = project_together(memory, projections)
+    return list(zip(projected[::2], projected[1::2]))
 
 
 def has_flash(query: Tensor) -> bool:

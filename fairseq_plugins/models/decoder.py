@@ -21,6 +21,7 @@ from fairseq_plugins.layers.decoder_layer import (
 from fairseq_plugins.layers.feed_forwards import FEED_FORWARDS
 from fairseq_plugins.layers.packed import (
     Layout,
+    keys_and_values,
     layout_of,
     packed_attention,
     put_rows,
@@ -243,11 +244,17 @@ def decode_packed(
         source, zero at padding; or None.
     """
     weights: Tensor | None = None
-    for number, layer in enumerate(decoder.layers):
+    layers: list[Any] = list(decoder.layers)  # once: LayerDrop draws them
+    memories: list[Any] = [memory] * len(layers)
+    recomputes = any(hasattr(layer, "precheckpoint_forward") for layer in layers)
+    attentions = [layer.encoder_attn for layer in layers]
+    if memory is not None and not recomputes and None not in attentions:
+        memories = keys_and_values(attentions, memory)
+    for number, (layer, memory) in enumerate(zip(layers, memories)):
         need = need_weights and number == len(decoder.layers) - 1
 
         def run(
-            x: Tensor, memory: Tensor | None, layer: Any = layer, need: bool = need
+            x: Tensor, memory: Any, layer: Any = layer, need: bool = need
         ) -> tuple[Tensor, Tensor | None]:
             def attend_target(x: Tensor) -> tuple[Tensor, Tensor | None]:
                 return packed_attention(layer.self_attn, x, at, x, at, causal=True)

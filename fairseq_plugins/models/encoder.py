@@ -1,5 +1,6 @@
 """The encoder: blocks of layers, on a padded batch and on packed sequences."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers import packed_pooling
 from fairseq_plugins.layers.compression import (
     FeaturePooling,
     TimePooling,
@@ -20,6 +22,7 @@ from fairseq_plugins.layers.compression import (
 from fairseq_plugins.layers.encoder_layer import EncoderLayer, run_encoder_layer
 from fairseq_plugins.layers.layer_drop import BlockLayerDropModuleList
 from fairseq_plugins.layers.packed import Layout, Windows, packed_attention
+from fairseq_plugins.layers.token_mixers import SoftmaxAttention
 
 from .plan import ModelPlan
 
@@ -70,6 +73,21 @@ class Encoder(TransformerEncoderBase):
                         "in the checkpoint: give the --fastformer-sharing of its training"
                     )
         return state_dict
+
+    def packed_kernels(self) -> Iterator[tuple[Any, ...]]:
+        """The Triton kernels for pooling packed sequences, as `kernels.usable` takes them."""
+        dim = 0  # of the blocks, from the last one to the first
+        layers: list[Any] = list(self.layers.children())
+        for layer in reversed(layers):
+            if layer.starts_later_block:
+                dim = dim or layer.final_layer_norm.normalized_shape[0]
+                features = layer.feature_pooling
+                dim *= features.window
+                if layer.time_pooling.kind == "mean":
+                    averaged = packed_pooling.averaged(features)
+                    yield packed_pooling.kernel_of(dim, self.time_window, averaged)
+        if dim:
+            yield packed_pooling.kernel_of(dim, self.upsample_time, self.upsample_features)
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """A placeholder: fairseq builds layers one by one, and these may share parts.
@@ -199,35 +217,31 @@ def encode_packed(encoder: Any, x: Tensor, layouts: list[Layout]) -> Tensor:
         N x d.
     """
     at, later, first = layouts[0], iter(layouts[1:]), None
-    windows: list[Windows] = []
     for layer in encoder.layers:
-        before = at
+        before, windows = at, None
         if getattr(layer, "starts_later_block", False):
             first = x if first is None else first
-            if encoder.time_window > 1:
-                at = next(later)
-                windows.append(Windows(before, at, encoder.time_window))
+            at = next(later, at)  # all layouts are one if no block pools over time
+            windows = Windows(before, at, encoder.time_window)
 
-        def pool(x: Tensor, layer: Any = layer) -> Tensor:
-            if not getattr(layer, "starts_later_block", False):
+        def pool(x: Tensor, layer: Any = layer, windows: Windows | None = windows) -> Tensor:
+            if windows is None:
                 return x
-            if windows:
-                x = windows[-1].pool(x, layer.time_pooling)
-            return layer.feature_pooling(x.unsqueeze(1)).squeeze(1)
+            return packed_pooling.pool(x, windows, layer.time_pooling, layer.feature_pooling)
 
         def mix(
             x: Tensor, memory: Tensor, layer: Any = layer, at: Layout = at, before: Layout = before
-        ) -> Tensor:
-            if isinstance(layer, EncoderLayer):
-                return layer.mixer.forward_packed(x, at, memory, before)  # type: ignore[operator]
-            return packed_attention(layer.self_attn, x, at, memory, before)[0]
+        ) -> tuple[Tensor, nn.Module | None]:
+            mixer = layer.mixer if isinstance(layer, EncoderLayer) else None
+            if mixer is not None and type(mixer) is not SoftmaxAttention:
+                return mixer.forward_packed(x, at, memory, before), None  # type: ignore[operator]
+            attention: Any = layer.self_attn if mixer is None else mixer.attention
+            return packed_attention(attention, x, at, memory, before)[0], attention.out_proj
 
         x = run_encoder_layer(layer, x, mix, pool)
     if first is not None:
-        for window in reversed(windows):
-            x = window.repeat(x)
-        # each feature is added to as many of the first block as it was pooled from
-        x = (first.unflatten(1, (x.size(1), -1)) + x.unsqueeze(2)).flatten(1)
+        windows = Windows(layouts[0], at, encoder.upsample_time)
+        x = packed_pooling.upsample(first, x, windows)
     return x if encoder.layer_norm is None else encoder.layer_norm(x)
 
 

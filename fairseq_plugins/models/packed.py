@@ -121,6 +121,11 @@ def store_projections_together(model: Any) -> None:
             if all(map(is_linear, projections)):
                 query, *memory = (layer.in_features for layer in projections)
                 store_together(projections if query in memory else projections[1:])
+    # those of all layers, as `keys_and_values` multiplies by them
+    across = [layer.encoder_attn for layer in model.decoder.layers]
+    projections = [p for attention in across for p in (attention.k_proj, attention.v_proj)]
+    if all(map(is_linear, projections)):
+        store_together(projections)
 
 
 def find_obstacle(model: Any) -> str:

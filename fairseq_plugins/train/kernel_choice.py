@@ -79,6 +79,8 @@ def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
     for module in model.modules():
         if hasattr(module, "kernels"):
             yield from module.kernels()
+        if captured and hasattr(module, "packed_kernels"):
+            yield from module.packed_kernels()
         # only layers that end in our kernels; fairseq's own layers use them only packed
         norm = getattr(module, "final_layer_norm", None)
         ours = type(module).__module__.startswith("fairseq_plugins.")

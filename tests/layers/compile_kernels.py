@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from fairseq_plugins.layers import kernels
-from fairseq_plugins.layers.kernels import additive_attention, products, residual, sums
+from fairseq_plugins.layers.kernels import additive_attention, pooling, products, residual, sums
 
 # of a program on a GeForce RTX 30 and on an H100; no GPU since the A100 has less than the first
 SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
@@ -21,6 +21,7 @@ FLOAT32 = {
     additive_attention: "out out_sum out_max out_total maximum softmax_total grad_directions"
     " sums kept largest total summary weight",
     sums: "parts",
+    pooling: "",
 }
 NUMBERS = (
     "tokens tokens_of_part part_stride limit dim bsz length part_length stride_t stride_b"
@@ -35,7 +36,8 @@ def type_of(module: Any, kernel: Any, argument: str) -> str:
         return "*fp32"
     if argument in NUMBERS:
         return "i32"
-    return {"seed": "*i64", "starts": "*i64", "mask": "*i1"}.get(argument, "*bf16")
+    numbers = dict.fromkeys(("seed", "starts", "pooled_starts", "sentence"), "*i64")
+    return {**numbers, "mask": "*i1"}.get(argument, "*bf16")
 
 
 def shared_memory(module: Any, name: str, blocks: dict[str, int], gpu: int) -> int:
@@ -90,10 +92,13 @@ def main() -> None:
                 report(additive_attention, "_" + kernel, blocks, f"{dim} {heads}")
             report(additive_attention, "_combine", {"DIM": dim}, f"{dim} {heads}")
         for dim in (512, kernels.MAX_FEATURES):
-            blocks = residual._blocks(dim, seed)
+            blocks = residual._blocks(dim, seed, seed)
             report(residual, "_forward", blocks, str(dim))
-            grads = {"HAS_GRAD": 1, "HAS_GRAD_SUM": 1}
+            grads = {"USES": 2, "HAS_GRAD_SUM": 1}
             report(residual, "_backward", {**blocks, **grads}, str(dim))
+            windows = {"window": 3, "features": 2, "MEAN": 1, "ADDS": 1, "FEATURES": 2}
+            report(pooling, "_sum", {**pooling._blocks(dim // 2, 2), **windows}, str(dim))
+            report(pooling, "_repeat", {**pooling._blocks(dim), **windows}, str(dim))
         report(sums, "_add", {"ROWS": 8, "COLS": 512}, "8")
 
 

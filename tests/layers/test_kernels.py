@@ -11,13 +11,16 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers import fastformer, kernels, residual
+from fairseq_plugins.layers import dropout as dropouts
+from fairseq_plugins.layers import fastformer, kernels, packed_pooling, residual
 from fairseq_plugins.layers.additive_attention import WeightedSums
 from fairseq_plugins.layers.chunked_products import ChunkedProducts
+from fairseq_plugins.layers.compression import FeaturePooling, TimePooling
 from fairseq_plugins.layers.fastformer import FastformerOptions
 from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
-from fairseq_plugins.layers.packed import Layout
+from fairseq_plugins.layers.packed import Layout, Windows
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
+from tests.tape import Launches
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,7 +63,7 @@ def module(name):
 
 
 def seeds(p):
-    return module("draws").new_seed(torch.empty(0, device=DEVICE), p)
+    return dropouts.new_seed(torch.empty(0, device=DEVICE), p)
 
 
 def factors(seed, p, *shape):
@@ -180,35 +183,123 @@ def test_additive_attention_kernel(
 
 @needs_triton
 @EVERY_DTYPE
-@pytest.mark.parametrize("used", ["sum", "norm", "both"])
+@pytest.mark.parametrize("shifts", [True, False])
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
 @pytest.mark.parametrize(
     "tokens, dim, p", [(1, 8, 0.0), (37, 40, 0.3), pytest.param(4096, 512, 0.1, marks=on_gpu)]
 )
-def test_residual_kernel(monkeypatch, tokens, dim, p, used, dtype, tolerance):
+def test_residual_kernel(monkeypatch, tokens, dim, p, used, shifts, dtype, tolerance):
+    """Whichever of the sum, its LayerNorm and the same again are used."""
     monkeypatch.setattr(module("residual"), "PROGRAMS", 2)  # each has several rows
     leaves = [normal(tokens, 2, dim, dtype=dtype, seed=seed) for seed in (0, 1)]
-    leaves += [normal(dim, dtype=dtype, seed=seed) for seed in (2, 3)]
+    leaves += [normal(dim, dtype=dtype, seed=seed) for seed in (2, 3, 4)[not shifts :]]
     seed = seeds(p)
     keep = factors(seed, p, 2 * tokens, kernels.block(dim))[:, :dim].view(tokens, 2, dim)
 
-    def choose(summed, norm):
-        return {"sum": summed, "norm": norm, "both": (summed, norm)}[used]
+    def run(compute):
+        def chosen(x, residual, *parameters):
+            shift = parameters[0] if shifts else None
+            # the sum alone has no gradient for LayerNorm's parameters
+            norm = [p.detach() if used == (0,) else p for p in parameters[-2:]]
+            out = compute(x, shift, residual, *norm)
+            unused = sum(p.sum() * 0 for p in parameters)
+            return tuple(out[n] + unused for n in used)
 
-    def plain(x, residual, weight, bias):
+        return chosen
+
+    def plain(x, shift, residual, weight, bias):
+        x = x if shift is None else x + shift
         summed = residual + (x * keep).to(x)
-        return choose(summed, F.layer_norm(summed, (dim,), weight, bias, 1e-5))
+        norm = F.layer_norm(summed, (dim,), weight, bias, 1e-5)
+        return summed, norm, norm
 
     def fast(*given):
-        return choose(*module("residual").KernelResidual.apply(*given, 1e-5, p, seed))
+        return module("residual").KernelResidual.apply(*given, 1e-5, p, seed)
 
-    taken = slice(0, 2 if used == "sum" else 4)  # the sum has no gradient for LayerNorm's
+    compare(run(fast), run(plain), leaves, (), tolerance)
+
+
+SENTENCES = (1, 9, 0, 4)
+
+
+def windows_of(window, lengths=SENTENCES, more=2):
+    """Windows over sentences, one of them empty, with rows of the last one beyond its windows."""
+    at, pooled = (
+        Layout(torch.tensor(starts, device=DEVICE).cumsum(0), sum(starts), 16)
+        for starts in (
+            (0, *lengths),
+            (0, *(-(-n // window) for n in lengths[:-1]), -(-lengths[-1] // window) + more),
+        )
+    )
+    return Windows(at, pooled, window)
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize("window, features", [(1, 2), (2, 1), (3, 2), (2, 3)])
+@pytest.mark.parametrize(
+    "dim, lengths", [(12, SENTENCES), pytest.param(768, (300, 1, 0, 700), marks=on_gpu)]
+)
+def test_pooling_kernels(window, features, dim, lengths, dtype, tolerance, monkeypatch):
+    monkeypatch.setitem(module("pooling").BLOCKS, "tile", 64)
+    windows = windows_of(window, lengths, 2 if window > 1 else 0)
+    time, average = TimePooling(window), FeaturePooling(dim, features)
+    x = normal(sum(lengths), dim, dtype=dtype)
     compare(
-        lambda *given: fast(*given, *leaves[taken.stop :]),
-        lambda *given: plain(*given, *leaves[taken.stop :]),
-        leaves[taken],
+        lambda x: module("pooling").KernelPooling.apply(x, windows, features),
+        lambda x: average(windows.pool(x, time).unsqueeze(1)).squeeze(1),
+        [x],
         (),
         tolerance,
     )
+    compare(
+        lambda *given: module("pooling").KernelUpsampling.apply(*given, windows, features),
+        windows.upsample,
+        [x, normal(windows.pooled.rows, dim // features, dtype=dtype, seed=1)],
+        (),
+        tolerance,
+    )
+
+
+@needs_triton
+@pytest.mark.parametrize("kind", ["mean", "linear", "max"])
+@pytest.mark.parametrize("usable", [True, False])
+def test_pooling_of_packed_sequences_uses_its_kernels(monkeypatch, usable, kind):
+    asked, taken = [], count_calls(monkeypatch, module("pooling"), "KernelPooling")
+    upsampled = count_calls(monkeypatch, module("pooling"), "KernelUpsampling")
+    monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
+    windows, x = windows_of(2), normal(sum(SENTENCES), 12)
+    pooling = FeaturePooling(12, 3, kind).to(DEVICE)
+    found = []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(packed_pooling, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        pooled = packed_pooling.pool(x, windows, TimePooling(2), pooling)
+        found.append((pooled, packed_pooling.upsample(x, pooled, windows)))
+    together = 3 if kind == "mean" else 1
+    assert asked == [("pooling", 12, 2, together), ("pooling", 12, 2, 3)]
+    assert len(taken) == len(upsampled) == usable
+    for plain, ours in zip(*found):
+        torch.testing.assert_close(ours, plain)
+    packed_pooling.pool(x, windows, TimePooling(2, "max"), pooling)
+    assert len(asked) == 2, "no kernel has maxima"
+
+
+def test_seeds_of_a_step_are_drawn_at_once():
+    x = torch.empty(0)
+    torch.manual_seed(1)
+    with dropouts.seeds_at_once():
+        first = [dropouts.new_seed(x, 0.1) for _ in range(dropouts.SEEDS)]
+        state = torch.random.get_rng_state()
+        assert dropouts.new_seed(x, 0.0) is None
+        assert torch.equal(torch.random.get_rng_state(), state)
+        first += [dropouts.new_seed(x, 0.1)]
+        assert not torch.equal(torch.random.get_rng_state(), state)
+    assert len({int(seed) for seed in first}) == dropouts.SEEDS + 1
+    assert all(seed.shape == (1,) and seed.data_ptr() % 16 == 0 for seed in first)
+    torch.manual_seed(1)
+    with dropouts.seeds_at_once():
+        assert torch.equal(dropouts.new_seed(x, 0.1), first[0])
+    assert len({int(dropouts.new_seed(x, 0.1)) for _ in range(3)}) == 3
 
 
 @needs_triton
@@ -238,11 +329,13 @@ TRIALS = {
     "products": [(24, 6, 18, 0), (24, 6, 18, 1)],
     "residual": [(24, 0), (24, 1)],
     "additive_attention": [(24, 3, 0), (24, 3, 1)],
+    "pooling": [(24, 1, 2), (24, 2, 3), (24, 4, 1)],
 }
 LARGE_TRIALS = {
     "products": [(768, 64, 384, 0), (768, 64, 384, 1), (512, 64, 384, 0), (1536, 128, 768, 0)],
     "residual": [(512, 1), (768, 0), (1024, 1)],
     "additive_attention": [(512, 8, 1), (512, 32, 0), (1024, 16, 1), (256, 16, 0)],
+    "pooling": [(512, 2, 2), (512, 3, 1), (768, 4, 3)],
 }
 
 
@@ -536,30 +629,60 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
 
 @needs_triton
 @pytest.mark.parametrize("p, training", [(0.0, True), (0.3, True), (0.3, False)])
-def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training):
+@pytest.mark.parametrize("last", ["none", "linear", "no bias", "other"])
+def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training, last):
     torch.manual_seed(1)
     dropout = FairseqDropout(p, "any").train(training)
-    norm = torch.nn.LayerNorm(24).half().to(DEVICE)
-    x, before = normal(9, 2, 24, dtype=torch.float16), normal(9, 2, 24, dtype=torch.float16, seed=1)
+    norm, project = torch.nn.LayerNorm(24).half().to(DEVICE), None
+    if last != "none":
+        project = torch.nn.Linear(16, 24, bias=last != "no bias").half().to(DEVICE)
+    if last == "other":
+        project = torch.nn.Sequential(project)
+    before = normal(9, 2, 24, dtype=torch.float16, seed=1)
+    x = inner = normal(9, 2, 16 if project else 24, dtype=torch.float16)
+    x = x if project is None else project(x)
     asked, taken = [], count_calls(monkeypatch, module("residual"), "KernelResidual")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
     monkeypatch.setattr(residual, "is_on_gpu", lambda x: True)
     torch.manual_seed(3)
-    summed, out = residual.add_and_normalise(x, before, dropout, norm)
+    summed, out = residual.add_and_normalise(inner, before, dropout, norm, project)
     drops = p > 0 and training
     assert asked == [residual.kernel_of(24, dropout)] == [("residual", 24, int(drops))]
     assert len(taken) == 1 and (taken[0][-1] is not None) == drops
+    assert (taken[0][1] is not None) == (last == "linear"), "the kernel adds the bias"
     torch.testing.assert_close(out, norm(summed), atol=2e-3, rtol=1e-2)
     if drops:
         kept = summed != before
         expected = before + x / 0.7
         torch.testing.assert_close(summed[kept], expected[kept], atol=1e-2, rtol=1e-2)
-        other, _ = residual.add_and_normalise(x, before, dropout, norm)
+        other, _ = residual.add_and_normalise(inner, before, dropout, norm, project)
         torch.manual_seed(3)
-        again, _ = residual.add_and_normalise(x, before, dropout, norm)
+        again, _ = residual.add_and_normalise(inner, before, dropout, norm, project)
         assert torch.equal(again, summed) and not torch.equal(other, summed)
     else:
         torch.testing.assert_close(summed, before + x, atol=1e-3, rtol=1e-3)
+
+
+@needs_triton
+def test_both_uses_of_a_norm_have_gradients(monkeypatch):
+    """That of the next sublayer and that of the next residual meet in the kernel."""
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    torch.manual_seed(1)
+    dropout, layers = FairseqDropout(0.0, "any"), torch.nn.ModuleList()
+    for _ in range(3):
+        layers.append(torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)]))
+    layers.to(DEVICE)
+    leaves, found = [normal(5, 8).requires_grad_(), *layers.parameters()], []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(residual, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        x = leaves[0]
+        for project, norm in layers:
+            x = residual.add_and_normalise(x.sin(), x, dropout, norm, project)[1]
+        with Launches() as launches:
+            found.append([x, *torch.autograd.grad(x.cos().sum(), leaves)])
+        assert launches.names.count("add") == (1 if on_gpu else 3), "that of the first input"
+    for plain, ours in zip(*found):
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "no bias", "other norm", "other dtype", "pooled"])
@@ -575,8 +698,9 @@ def test_the_end_of_a_sublayer_is_plain_elsewhere(monkeypatch, kind):
         norm = torch.nn.Identity()
     if kind == "pooled":
         before = x[:1]
-    summed, out = residual.add_and_normalise(x, before, dropout, norm)
-    assert torch.equal(summed, before + x) and torch.equal(out, norm(summed))
+    project = torch.nn.Linear(8, 8).to(x)
+    summed, out = residual.add_and_normalise(x, before, dropout, norm, project)
+    assert torch.equal(summed, before + project(x)) and torch.equal(out, norm(summed))
 
 
 @pytest.mark.slow
@@ -587,5 +711,5 @@ def test_kernels_compile_for_gpus(run_process):
     result = run_process([sys.executable, "-m", "tests.layers.compile_kernels"], env=environment)
     assert result.returncode == 0, result.stdout
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
-    assert len(lines) == 34
+    assert len(lines) == 42
     assert all(int(line[-1]) <= int(line[-2]) for line in lines), lines

@@ -134,16 +134,23 @@ def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
 
 
 def test_projections_of_attention_are_neighbours(build):
-    """Of the first layer of a later block only keys and values, as queries have half the size."""
+    """Keys and values alone across, where all layers' are, and in the first layer of a later block.
+
+    There queries have half the size.
+    """
     model = build("--encoder-blocks", "1,1")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     store_projections_together(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    attentions = [m for m in model.modules() if isinstance(m, MultiheadAttention)]
+    modules = model.named_modules()
+    attentions = {name: m for name, m in modules if isinstance(m, MultiheadAttention)}
     together = [
         concatenate([m.q_proj, m.k_proj, m.v_proj][first:])[0].data_ptr()
-        for m in attentions
-        for first in [int(m.q_proj.in_features != m.k_proj.in_features)]
+        for name, m in attentions.items()
+        for first in ["encoder_attn" in name or m.q_proj.in_features != m.k_proj.in_features]
     ]
-    neighbours = {p.data_ptr() for m in attentions for p in m.parameters()}
+    neighbours = {p.data_ptr() for m in attentions.values() for p in m.parameters()}
     assert len(together) == 4 and neighbours.issuperset(together)
+    across = [layer.encoder_attn for layer in model.decoder.layers]
+    of_all = [p for attention in across for p in (attention.k_proj, attention.v_proj)]
+    assert concatenate(of_all)[0].data_ptr() == across[0].k_proj.weight.data_ptr()

@@ -105,11 +105,13 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
 
 def _residual(device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
     """4,096 positions of 512 features, with dropout. Blocks: numbers of a tile."""
-    from fairseq_plugins.layers.kernels import draws, residual
+    from fairseq_plugins.layers.dropout import new_seed
+    from fairseq_plugins.layers.kernels import residual
 
-    shapes = [(4096 // part, 512)] * 2 + [(512,)] * 2
+    positions = (4096 // part, 512)
+    shapes = [positions, (512,), positions, (512,), (512,)]
     leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
-    seed = draws.new_seed(leaves[0], 0.3)
+    seed = new_seed(leaves[0], 0.3)
     return Kernel(
         partial(_work, lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1], leaves),
         [

@@ -1,9 +1,9 @@
 """Dropout in Triton kernels: forward and backward repeat the draws, with no mask in memory.
 
 A kernel draws from a seed (on the GPU) and the number of an element, by Philox with seven rounds
-(Salmon et al. 2011). The seed comes from torch's generator of that GPU. Therefore
-torch.manual_seed determines all draws, checkpointed activations repeat theirs, and a CUDA graph
-draws anew in each replay: torch advances its generator for `random_` within a graph, and the
+(Salmon et al. 2011). The seed comes from torch's generator of that GPU (`layers/dropout.py`).
+Therefore torch.manual_seed determines all draws, checkpointed activations repeat theirs, and a CUDA
+graph draws anew in each replay: torch advances its generator for `random_` within a graph, and the
 kernels read the result.
 """
 
@@ -17,13 +17,6 @@ from torch import Tensor
 
 # a draw has 16 bits: one call of Philox gives eight; otherwise it took longer than a LayerNorm
 STEPS = 2**16
-
-
-def new_seed(like: Tensor, p: float) -> Tensor | None:
-    """A seed (one int64) on the device of `like`, by a small kernel; None without dropout."""
-    if p == 0:
-        return None
-    return torch.empty(1, dtype=torch.int64, device=like.device).random_()
 
 
 def limit_and_scale(p: float) -> tuple[int, float]:

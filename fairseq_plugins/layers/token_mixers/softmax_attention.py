@@ -56,7 +56,9 @@ class SoftmaxAttention(TokenMixer):
 
     @torch.jit.unused
     def forward_packed(self, x: Tensor, at: Layout, memory: Tensor, memory_at: Layout) -> Tensor:
-        return packed_attention(self.attention, x, at, memory, memory_at)[0]
+        return self.attention.out_proj(
+            packed_attention(self.attention, x, at, memory, memory_at)[0]
+        )
 
     @torch.jit.unused
     def _attend(self, x: Tensor, memory: Tensor, padding_mask: Mask) -> Tensor:

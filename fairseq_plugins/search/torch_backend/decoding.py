@@ -259,7 +259,8 @@ class _Attention:
             visible: 0 or -inf, in a shape that expands to B x h x n x places; None for no mask.
 
         Returns:
-            (B n) x d, and with `weighs` the weights, B x h x n x places, in float32 at least.
+            (B n) x d before the output projection, and with `weighs` the weights,
+            B x h x n x places, in float32 at least.
         """
         attention, weights = self.attention, None
         keys, values = self.cache[0, :, :, :places], self.cache[1, :, :, :places]
@@ -275,7 +276,7 @@ class _Attention:
                 queries, keys, values, attn_mask=visible, scale=attention.scaling
             )
         read = read.transpose(1, 2)
-        return attention.out_proj(read.reshape(-1, read.size(2) * read.size(3))), weights
+        return read.reshape(-1, read.size(2) * read.size(3)), weights
 
 
 class _SourceAttention(_Attention):
