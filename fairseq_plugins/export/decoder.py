@@ -129,7 +129,7 @@ class Step(nn.Module):
             known = tokens.masked_fill(tokens >= decoder.vocabulary, UNKNOWN)
         if decoder.embed_positions is not None:
             position = embedded_positions(decoder.embed_positions, given["step"])
-        x = inputs = embed(decoder, known, position)
+        x = inputs = embed(decoder, decoder.embed_tokens(known), position)
         caches: list[Tensor] = []
         for index, layer in enumerate(decoder.layers):
             target = partial(self._read_target, given, index, caches)

@@ -124,15 +124,15 @@ def _sublayer(
     return add_and_normalise(out, x, layer.dropout_module, norm, project)[1], weights
 
 
-def embed(side: Any, tokens: Tensor, positions: Tensor | None) -> Tensor:
+def embed(side: Any, words: Tensor, positions: Tensor | None) -> Tensor:
     """The input of the first layer of fairseq's encoder or decoder, for tokens in any layout.
 
     Args:
         side: the encoder or decoder.
-        tokens: integers of any shape.
+        words: the embedded tokens, ... x d.
         positions: the embedded positions, ... x d, or None if it has none.
     """
-    x = side.embed_scale * side.embed_tokens(tokens)
+    x = side.embed_scale * words
     if side.quant_noise is not None:
         x = side.quant_noise(x)
     if positions is not None:

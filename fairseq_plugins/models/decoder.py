@@ -166,7 +166,7 @@ class Decoder(TransformerDecoderBase):
             positions = self.embed_positions(prev_output_tokens)
             positions = positions.expand(*prev_output_tokens.shape, -1).flatten(0, 1)
             positions = take_rows(positions, index)
-        embedded = embed(self, previous, positions)
+        embedded = embed(self, self.embed_tokens(previous), positions)
         # criterions that do not take packed output may read the weights: guided alignment does
         need_weights = self.copying is not None or not self.packed_output
         x, attention = decode_packed(self, embedded, target, memory, source, need_weights)

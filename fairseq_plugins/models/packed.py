@@ -6,6 +6,7 @@ numbers of dropout differ. Nothing here waits for the GPU, and no size depends o
 
 from typing import Any
 
+import torch
 from fairseq.models.transformer import (
     TransformerDecoder,
     TransformerDecoderBase,
@@ -86,8 +87,14 @@ class PackedModel:
         target = Layout(self.parts["target_starts"], shape.target, shape.longest_target)
         target = target.repeat(passes)
         words, previous = src_tokens.flatten(), prev_output_tokens.flatten()
-        memory = encode_packed(encoder, _embed(encoder, words, source[0]), source)
-        embedded = _embed(decoder, previous, target)
+        tables = encoder.embed_tokens, decoder.embed_tokens
+        if tables[0] is tables[1]:  # looked up together, as the gradient sorts the tokens
+            both = tables[0](torch.cat([words, previous]))
+            found = both.split([len(words), len(previous)])
+        else:
+            found = tables[0](words), tables[1](previous)
+        memory = encode_packed(encoder, _embed(encoder, words, found[0], source[0]), source)
+        embedded = _embed(decoder, previous, found[1], target)
         copying = getattr(decoder, "copying", None)
         x, attention = decode_packed(
             decoder, embedded, target, memory, source[0], copying is not None
@@ -101,8 +108,8 @@ class PackedModel:
         return x if features_only else decoder.output_layer(x), extra
 
 
-def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
-    """The input of the first layer, N x d, with zeros at padding."""
+def _embed(side: Any, tokens: Tensor, found: Tensor, at: Layout) -> Tensor:
+    """The input of the first layer, N x d, with zeros at padding; `found` are embedded tokens."""
     padding, table, positions = tokens.eq(side.padding_idx), side.embed_positions, None
     if table is not None:
         numbers = (at.offset + 1).masked_fill(padding, 0) + side.padding_idx
@@ -110,7 +117,7 @@ def _embed(side: Any, tokens: Tensor, at: Layout) -> Tensor:
             positions = table.weights.index_select(0, numbers)
         else:
             positions = F.embedding(numbers, table.weight, side.padding_idx)
-    return embed(side, tokens, positions).masked_fill(padding.unsqueeze(1), 0.0)
+    return embed(side, found, positions).masked_fill(padding.unsqueeze(1), 0.0)
 
 
 def store_projections_together(model: Any) -> None:

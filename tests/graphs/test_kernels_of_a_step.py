@@ -75,4 +75,7 @@ def test_kernels_of_a_step(count):
     # pooling 4, a projection to queries alone 4, layout of pooled rows 3, sums of gradients 3
     assert len(ftc) - len(transformer) <= 14, collections.Counter(ftc)
     assert transformer.count("triton") == 3 * 30 and ftc.count("triton") == 3 * 30 + 4
+    assert transformer.count("embedding_dense_backward") == 2
+    shared = count("transformer_iwslt_de_en --share-all-embeddings")
+    assert shared.count("embedding_dense_backward") == 1
     assert transformer.count("random_") == ftc.count("random_") == 1

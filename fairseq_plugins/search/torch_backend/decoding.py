@@ -226,7 +226,7 @@ class BeamDecoding:
             position = position[number]
         if self.has_numbers:
             previous = to_known(previous, self.decoder.dictionary)
-        return embed(self.decoder, previous, position)
+        return embed(self.decoder, self.decoder.embed_tokens(previous), position)
 
 
 class _Attention:
