@@ -25,7 +25,7 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.errors import ConfigurationError
@@ -36,9 +36,6 @@ from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.user_dirs import user_dirs_of
 from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
-if TYPE_CHECKING:
-    from fairseq_plugins.evaluate.evaluate import Opened
-
 
 @command
 @only_warnings_of_fairseq()
@@ -46,34 +43,33 @@ def main(request: EvaluationRequest) -> int:
     request.settings = [recipes.find(name) for name in request.settings]
     request.user_dir = user_dirs_of(request.settings, request.user_dir)
     needs_fairseq("evaluate", request.user_dir)
-    from fairseq_plugins.evaluate.evaluate import evaluate, open_request
+    from fairseq_plugins.evaluate.evaluate import Evaluation
 
-    compared, other = request.compare, request
-    if compared is not None:
-        request, other = sides(request, compared)
-    opened = open_request(request)  # fail before minutes of work
-    if compared is not None:
-        against = open_request(other)
-        if _references(opened) != _references(against):
+    compared = request.compare
+    requests = [request] if compared is None else sides(request, compared)
+    ours, *others = [Evaluation(each, _say) for each in requests]  # fail before minutes of work
+    for other in others:
+        same = type(ours.test) is type(other.test)
+        if not same or ours.test.references != other.test.references:
             raise ConfigurationError(
                 f"--compare {compared} and {request.run} have different references: compare "
                 "models of one task and direction"
             )
-    system = evaluate(request, _say, opened)
-    lines = [*system.test.examples(system.output, request.examples), *system.lines()]
+    ours.run()
+    lines = [*ours.examples(request.examples), *ours.lines()]
     try:
-        if compared is not None:
-            baseline = evaluate(other, _say, against)
-            found = system.test.compare(system.output, baseline.output)
-            name = f"against-{_name(compared, request.run)}.json"
-            result = {"data": str(request.data), "baseline": baseline.name, "scores": found}
-            write_json(system.folder / name, result)
-            lines += [*baseline.lines(), *_differences(system.name, baseline.name, found)]
-            lines += [f"written: {system.folder}/scores.json, {name}"]
+        for other in others:
+            other.run()
+            found = ours.test.compare(ours.output, other.output)
+            name = f"against-{_name(other.request.run, request.run)}.json"
+            result = {"data": str(request.data), "baseline": other.name, "scores": found}
+            write_json(ours.folder / name, result)
+            lines += [*other.lines(), *_differences(ours.name, other.name, found)]
+            lines += [f"written: {ours.folder}/scores.json, {name}"]
     finally:  # also if the baseline fails
         print("\n".join(lines))  # last, as the reader may go away, such as head
-    name = "BLEU" if "BLEU" in system.scores else next(iter(system.scores))
-    reached, least = system.scores[name]["score"], request.at_least
+    name = "BLEU" if "BLEU" in ours.scores else next(iter(ours.scores))
+    reached, least = ours.scores[name]["score"], request.at_least
     if least is not None and reached < least:
         raise ConfigurationError(f"{name} {reached:.2f} is below --at-least {least:g}")
     return 0
@@ -102,11 +98,6 @@ def _name(other: Path, run: Path) -> str:
     if other.parent == run.resolve().parent:
         return other.name
     return f"{other.name}-{hashlib.sha256(os.fsencode(other)).hexdigest()[:8]}"
-
-
-def _references(opened: "Opened") -> Any:
-    """What the output is scored against."""
-    return type(opened.test), opened.test.references
 
 
 def _say(line: str) -> None:

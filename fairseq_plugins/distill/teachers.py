@@ -16,8 +16,7 @@ from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.summarization import summary_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
-from fairseq_plugins.evaluate.evaluate import checkpoint_of
-from fairseq_plugins.evaluate.model import choose
+from fairseq_plugins.evaluate.evaluate import FOLDER, checkpoint_of
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.files import (
     alone_in,
@@ -199,10 +198,9 @@ def _checkpoint(place: Path, data: Path, last: int | None, option: str) -> Path:
         return find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
-    request = EvaluationRequest(data=data, run=place, last=last)
-    check_no_link(place / "evaluation")
-    with alone_in(place / "evaluation", "evaluation"):
-        return checkpoint_of(request, choose(request), print)
+    check_no_link(place / FOLDER)
+    with alone_in(place / FOLDER, "evaluation"):
+        return checkpoint_of(place, EvaluationRequest(data=data, run=place, last=last), print)
 
 
 def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) -> None:

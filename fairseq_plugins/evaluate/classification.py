@@ -1,7 +1,7 @@
 """Accuracy and macro F1 of labels."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from fairseq.data import data_utils
 
-from fairseq_plugins.api import Classifier, Prediction
+from fairseq_plugins.api import Classifier
 from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
+from fairseq_plugins.evaluate.test_sets import Output, Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
 from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
@@ -22,7 +22,7 @@ AT_ONCE = 500  # texts in memory
 
 
 class Labels(TestSet):
-    """The texts and labels of a split. An output is a list of predictions.
+    """The texts and labels of a split; a hypothesis is a label, with its probability.
 
     Args:
         data: a folder of prepare-classification, or one that fairseq's sentence_prediction reads.
@@ -43,9 +43,7 @@ class Labels(TestSet):
         self.references = list(read_lines(self._targets))
         self.total = len(self.references)
 
-    def predict(
-        self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress
-    ) -> list[Prediction]:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Output:
         """See `TestSet.predict`; texts are the binarised ones, which may have no raw text."""
         if is_export(models[0]):
             classifier = Classifier(models[0], threads=torch.get_num_threads())
@@ -55,35 +53,31 @@ class Labels(TestSet):
         words = Dictionary(folder / "dict.txt").words
         tokens = data_utils.load_indexed_dataset(str(folder / self.split))
         texts = ([words[number] for number in text[:-1].tolist()] for text in tokens)
-        found: list[Prediction] = []
+        output: Output = {"hypothesis": [], "probability": []}
         for some in iter(lambda: list(itertools.islice(texts, AT_ONCE)), []):
-            found += classifier.classify_pieces(some)
+            for label, probability in classifier.classify_pieces(some):
+                output["hypothesis"].append(label)
+                output["probability"].append(probability)
             progress(len(some))
-        return found
+        return output
 
-    def columns(self, output: list[Prediction]) -> dict[str, Iterable[Any]]:
-        """See `TestSet.columns`; a hypothesis is a label."""
-        texts = {"source": read_lines(self._sources), "reference": self.references}
-        probabilities = [float(probability) for _, probability in output]
-        return {**texts, "hypothesis": [each[0] for each in output], "probability": probabilities}
+    def texts(self) -> Output:
+        """See `TestSet.texts`."""
+        return {"source": read_lines(self._sources), "reference": self.references}
 
-    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[Prediction]:
-        """See `TestSet.output_of`."""
-        return [Prediction(row["hypothesis"], row["probability"]) for row in rows]
-
-    def metrics(self, *outputs: list[Prediction]) -> list[Metric]:
+    def metrics(self, *outputs: Output) -> list[Metric]:
         """Accuracy and macro F1 in percent."""
-        names = sorted({*self.references, *(label for output in outputs for label, _ in output)})
+        names = sorted(set(self.references).union(*(each["hypothesis"] for each in outputs)))
         numbers = {name: number for number, name in enumerate(names)}
         classes = np.eye(len(names))
         expected = classes[[numbers[label] for label in self.references]]
 
-        def right(output: list[Prediction]) -> np.ndarray:
-            found = [label == other for (label, _), other in zip(output, self.references)]
-            return np.array(found, dtype=float)[:, None]
+        def right(output: Output) -> np.ndarray:
+            pairs = zip(output["hypothesis"], self.references)
+            return np.array([label == other for label, other in pairs], dtype=float)[:, None]
 
-        def of_classes(output: list[Prediction]) -> np.ndarray:
-            found = classes[[numbers[label] for label, _ in output]]
+        def of_classes(output: Output) -> np.ndarray:
+            found = classes[[numbers[label] for label in output["hypothesis"]]]
             return np.concatenate([2 * found * expected, found + expected], axis=1)
 
         signature = f"classes:{len(names)}|bs:{SAMPLES}|seed:{SEED}"

@@ -6,9 +6,10 @@ reused until checkpoints or data change.
 
 import argparse
 import contextlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,9 +21,17 @@ from fairseq_plugins.evaluate.classification import Labels
 from fairseq_plugins.evaluate.model import choose, options_of_export, parse_generation
 from fairseq_plugins.evaluate.request import EvaluationRequest, check
 from fairseq_plugins.evaluate.summarization import Summaries
-from fairseq_plugins.evaluate.test_sets import OUTPUTS, TestSet
+from fairseq_plugins.evaluate.test_sets import Output, TestSet
 from fairseq_plugins.evaluate.translation import Translations
-from fairseq_plugins.files import alone_in, check_no_link, digest, read_json, write_json
+from fairseq_plugins.files import (
+    alone_in,
+    check_no_link,
+    digest,
+    read_json,
+    read_lines,
+    write_json,
+    write_lines,
+)
 from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.search.checkpoints import Training, check_same_text, training_of
 from fairseq_plugins.search.onnx_backend.folder import (
@@ -34,7 +43,9 @@ from fairseq_plugins.search.onnx_backend.folder import (
 )
 from fairseq_plugins.system.progress import progress_bar
 
-INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digests
+FOLDER = "evaluation"  # of a run
+OUTPUTS = "outputs.jsonl"  # one JSON object per text
+INPUTS, OUTPUT = "inputs.json", "output"  # what an output depends on, with its own digest
 # the test sets of tasks; all others translate. The laboratory adds its own
 TEST_SETS: dict[str, Any] = {
     "summarization": Summaries,
@@ -43,14 +54,173 @@ TEST_SETS: dict[str, Any] = {
 }
 
 
-class System(NamedTuple):
-    """A model, its output on the test set, and its scores."""
+class Evaluation:
+    """A model and a test set, and after `run` the output and its scores.
 
-    name: str
-    folder: Path
-    test: TestSet
-    output: Any
+    The constructor finds and checks all that a request names, before slow work starts.
+
+    Args:
+        request: the model, the test set and the options.
+        say: called with each line of progress.
+
+    Attributes:
+        name: of the model, or of all models of an ensemble.
+        test: the test set.
+        folder: has the results.
+        output: the columns that the models wrote, see `TestSet`.
+        scores: of the output, each with its signature.
+
+    Raises:
+        ConfigurationError: an argument is invalid, a file is missing, or the models do not fit the
+            data, each other or the options.
+    """
+
+    output: Output
     scores: dict[str, dict[str, Any]]
+
+    def __init__(self, request: EvaluationRequest, say: Callable[[str], None]):
+        check(request)
+        self.request, self.say = request, say
+        self.chosen = {run: choose(run, request) for run in request.runs}
+        self.test, self.given = self._open()
+        self.generation = request.generation if self.test.generates else []
+        self.name = " + ".join(map(str, request.runs))
+        self.folder = request.run / FOLDER / request.folder_name(self.test.generates)
+
+    def _open(self) -> tuple[TestSet, argparse.Namespace | None]:
+        """The test set for the task of the models, and the options of fairseq-generate, if any."""
+        request = self.request
+        trainings = {run: _training(paths[-1]) for run, paths in self.chosen.items()}
+        tasks = {run: training.task["_name"] for run, training in trainings.items()}
+        if request.ensemble:
+            _check_ensemble(tasks)
+        task = tasks[request.run]
+        kind = test_set_of(task)
+        if request.unicode and not kind.has_rouge:
+            raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
+        if not kind.generates and (request.given_words or request.settings or request.ensemble):
+            raise ConfigurationError(
+                f"{request.run} is a classifier: --beam, --max-tokens, --settings, --ensemble and "
+                "options after -- are for generation: remove them"
+            )
+        prepared = Prepared(request.data)
+        if kind.generates and prepared.task not in ("translation", "summarization"):
+            raise ConfigurationError(
+                f"evaluate does not test --task {task} on {request.data}, which was prepared for "
+                f"{prepared.task}: give data of the model's task; reproduce tests the laboratory's "
+                "models"
+            )
+        names = [str(paths[-1]) for paths in self.chosen.values()]
+        direction = check_same_text(names, list(trainings.values()), prepared)
+        if not kind.generates:
+            return kind(request.data, request.split), None
+        source, target = direction or prepared.languages
+        prepared.processing.check_languages(source, target, request.data)
+        test = kind(prepared, request.split, target)
+        test.unicode = request.unicode
+        of_task = ["--task", task] if kind.has_rouge else []
+        given = parse_generation([*of_task, *request.generation])
+        if is_export(request.run):
+            options_of_export(given)  # refuses what it does not take
+        return test, given
+
+    def run(self) -> None:
+        """Score the output of the model; reuse that of an earlier run if nothing has changed.
+
+        Raises:
+            ConfigurationError: another evaluation runs in the same folder.
+        """
+        test, request = self.test, self.request
+        for path in (*(run / FOLDER for run in self.chosen), self.folder):
+            check_no_link(path)
+        with alone_in(request.run / FOLDER, "evaluation"):
+            self.folder.mkdir(exist_ok=True)
+            self.inputs = {
+                "checkpoints": _identity([path for each in self.chosen.values() for path in each]),
+                "data": _identity(test.files),
+                "options": self.generation,
+            }
+            columns = self._kept()
+            if columns is None:
+                for path in self.folder.iterdir():
+                    path.unlink()
+                columns = {**test.texts(), **self._predict()}
+                columns = {name: list(column) for name, column in columns.items()}
+                self._keep(columns)
+            before = columns.pop("scores", None)
+            self.output = columns
+            metrics = test.metrics(columns)
+            self.scores = bootstrap.scores(metrics, columns)
+            numbers = {
+                metric.name: [round(metric.of_text(sums), 4) for sums in metric.statistics(columns)]
+                for metric in metrics
+                if metric.of_text is not None
+            }
+            of_texts = [dict(zip(numbers, each)) for each in zip(*numbers.values())]
+            if before != of_texts:  # the first time, or with other options of the scores
+                self._keep({**columns, "scores": of_texts})
+            names = {str(run): [path.name for path in paths] for run, paths in self.chosen.items()}
+            write_json(
+                self.folder / "scores.json",
+                {
+                    "run": str(request.run),
+                    "data": str(request.data),
+                    "checkpoints": names.pop(str(request.run)),
+                    "ensemble": names,
+                    "split": request.split,
+                    "sentences": test.total,
+                    "options": self.generation,
+                    "scores": self.scores,
+                },
+            )
+
+    def _predict(self) -> Output:
+        """What the models write, with a bar."""
+        test, request, before = self.test, self.request, torch.get_num_threads()
+        with contextlib.ExitStack() as stack:  # lock the averages while they are used
+            for run in request.ensemble:
+                stack.enter_context(alone_in(run / FOLDER, "evaluation"))
+            models = [checkpoint_of(run, request, self.say) for run in self.chosen]
+            bar = stack.enter_context(
+                progress_bar(description=request.split, total=test.total, unit=test.unit)
+            )
+            stack.callback(torch.set_num_threads, before)
+            torch.set_num_threads(request.threads or before)
+            output = test.predict(models, self.given, request.cpu, bar.update)
+            bar.update(test.total - bar.n)  # texts without words
+        if test.cut_off:
+            self.say(
+                f"{test.cut_off:,} of {test.total:,} outputs reached the length limit and may be "
+                "cut off"
+            )
+        count = min(map(len, output.values()))
+        if count != test.total:
+            raise ConfigurationError(
+                f"the output has {count} of {test.total} texts: a score needs all"
+            )
+        return output
+
+    def _keep(self, columns: Output) -> None:
+        """Write an output, one JSON object per text, and then what it depends on."""
+        path, rows = self.folder / OUTPUTS, zip(*columns.values())
+        write_lines(path, (json.dumps(dict(zip(columns, r)), ensure_ascii=False) for r in rows))
+        self.test.write_more(columns, self.folder)
+        write_json(self.folder / INPUTS, {**self.inputs, OUTPUT: digest(path)})
+
+    def _kept(self) -> Output | None:
+        """The columns of an earlier run with these inputs; None if missing or damaged."""
+        path, stored = self.folder / OUTPUTS, read_json(self.folder / INPUTS) or {}
+        written = stored.pop(OUTPUT, None)
+        if stored != self.inputs:
+            return None
+        if not path.is_file() or written != digest(path):
+            self.say(
+                f"the output in {self.folder} has changed since it was written, so it is made again"
+            )
+            return None
+        self.say(f"kept: {self.folder}")
+        rows = [json.loads(line) for line in read_lines(path)]
+        return {name: [row[name] for row in rows] for name in rows[0]}
 
     def lines(self) -> list[str]:
         """The scores as lines of text for the terminal."""
@@ -62,178 +232,23 @@ class System(NamedTuple):
             found.append(f"  {name} = {score}  {result['signature']}")
         return found + [f"  {note}" for note in self.test.notes]
 
-
-class Opened(NamedTuple):
-    """What a request names: the checkpoints of each model, the test set, and how to search."""
-
-    chosen: list[list[Path]]
-    test: TestSet
-    given: Any  # options of fairseq-generate; None for models that do not generate
-
-
-def open_request(request: EvaluationRequest) -> Opened:
-    """Find all that a request names, before slow work starts.
-
-    Raises:
-        ConfigurationError: an argument is invalid, or a file is missing.
-    """
-    check(request)
-    chosen = [choose(member) for member in request.members]
-    return Opened(chosen, *_test_set(request, chosen))
+    def examples(self, count: int) -> Iterator[str]:
+        """Up to `count` texts, evenly spaced, each with its line of every column."""
+        total = self.test.total
+        for place in range(min(count, total)):
+            number = total * place // min(count, total)
+            yield "".join(f"  {name:12}{each[number]}\n" for name, each in self.output.items())
 
 
-def evaluate(
-    request: EvaluationRequest,
-    say: Callable[[str], None],
-    opened: Opened | None = None,
-) -> System:
-    """Score the output of a model; reuse the output of an earlier run if nothing has changed.
-
-    Args:
-        request: the model, the test set and the options.
-        say: called with each line of progress.
-        opened: what `open_request` found, if it was called before.
-
-    Raises:
-        ConfigurationError: an argument is invalid, a file is missing, or another evaluation runs in
-            the same folder.
-    """
-    chosen, test, given = opened or open_request(request)
-    run, members = request.run, request.members
-    generation = request.generation if test.generates else []
-    folder = run / "evaluation" / request.folder_name(test.generates)
-    for path in (*(member.run / "evaluation" for member in members), folder):
-        check_no_link(path)
-    with alone_in(run / "evaluation", "evaluation"):
-        folder.mkdir(exist_ok=True)
-        inputs = {
-            "checkpoints": _identity([path for each in chosen for path in each]),
-            "data": _identity(test.files),
-            "options": generation,
-        }
-        rows = _kept(test, folder, inputs, say)
-        if rows is None:
-            for path in folder.iterdir():
-                path.unlink()
-            with contextlib.ExitStack() as stack:  # lock the averages while they are used
-                for member in members[1:]:
-                    stack.enter_context(alone_in(member.run / "evaluation", "evaluation"))
-                models = [checkpoint_of(member, each, say) for member, each in zip(members, chosen)]
-                output = _predict(test, models, given, request)
-            cut_off = getattr(test, "cut_off", 0)
-            if cut_off:
-                say(
-                    f"{cut_off:,} of {test.total:,} outputs reached the length limit and may be "
-                    "cut off"
-                )
-            test.check_total(output[0] if isinstance(output, tuple) else output)
-            rows = test.rows(output)
-            _keep(test, rows, folder, inputs)
-        output = test.output_of(rows)
-        metrics = test.metrics(output)
-        scores = bootstrap.scores(metrics, output)
-        of_texts = {
-            metric.name: [round(metric.of_text(sums), 4) for sums in metric.statistics(output)]
-            for metric in metrics
-            if metric.of_text is not None
-        }
-        scored = [
-            {**row, "scores": dict(zip(of_texts, numbers))}
-            for row, *numbers in zip(rows, *of_texts.values())
-        ]
-        if scored != rows:  # the first time, or with other options of the scores
-            _keep(test, scored, folder, inputs)
-        write_json(
-            folder / "scores.json",
-            {
-                "run": str(run),
-                "data": str(request.data),
-                "checkpoints": [path.name for path in chosen[0]],
-                "ensemble": {
-                    str(other): [path.name for path in each]
-                    for other, each in zip(request.ensemble, chosen[1:])
-                },
-                "split": request.split,
-                "sentences": test.total,
-                "options": generation,
-                "scores": scores,
-            },
-        )
-    name = " + ".join(str(member.run) for member in members)
-    return System(name, folder, test, output, scores)
-
-
-def _predict(test: TestSet, models: list[Path], given: Any, request: EvaluationRequest) -> Any:
-    """The output for a test set, with a bar."""
-    before = torch.get_num_threads()
-    with progress_bar(description=request.split, total=test.total, unit=test.unit) as bar:
-        if request.threads is not None:
-            torch.set_num_threads(request.threads)
-        try:
-            output = test.predict(models, given, request.cpu, bar.update)
-        finally:
-            if request.threads is not None:
-                torch.set_num_threads(before)
-        bar.update(test.total - bar.n)  # texts without words
-    return output
-
-
-def _test_set(
-    request: EvaluationRequest, chosen: Sequence[list[Path]]
-) -> tuple[TestSet, argparse.Namespace | None]:
-    """The test set for the task of the models, and how they search.
-
-    Args:
-        request: the model, the test set and the options.
-        chosen: the checkpoints of each model of an ensemble, or of the only one.
-
-    Raises:
-        ConfigurationError: the models do not fit the data, each other or the options.
-    """
-    trainings = [_training(each[-1]) for each in chosen]
-    tasks = [training.task["_name"] for training in trainings]
-    if request.ensemble:
-        _check_ensemble(request.members, tasks)
-    task = tasks[0]
-    kind = test_set_of(task)
-    if request.unicode and not kind.has_rouge:
-        raise ConfigurationError("--unicode is for summaries, scored by ROUGE: remove it")
-    prepared, names = Prepared(request.data), [str(each[-1]) for each in chosen]
-    if not kind.generates:
-        if request.given_words or request.settings or request.ensemble:
+def _check_ensemble(tasks: dict[Path, str]) -> None:
+    for run, task in tasks.items():
+        if is_export(run):
             raise ConfigurationError(
-                f"{request.run} is a classifier: --beam, --max-tokens, --settings, --ensemble and "
-                "options after -- are for generation: remove them"
-            )
-        check_same_text(names, trainings, prepared)
-        return kind(request.data, request.split), None
-    if prepared.task not in ("translation", "summarization"):
-        raise ConfigurationError(
-            f"evaluate does not test --task {task} on {request.data}, which was prepared for "
-            f"{prepared.task}: give data of the model's task; reproduce tests the laboratory's "
-            "models"
-        )
-    source, target = check_same_text(names, trainings, prepared) or prepared.languages
-    prepared.processing.check_languages(source, target, request.data)
-    test = kind(prepared, request.split, target)
-    test.unicode = request.unicode
-    of_task = ["--task", task] if kind.has_rouge else []
-    given = parse_generation([*of_task, *request.generation])
-    if is_export(request.run):
-        options_of_export(given)  # refuses what it does not take
-    return test, given
-
-
-def _check_ensemble(members: Sequence[EvaluationRequest], tasks: Sequence[str]) -> None:
-    for member, task in zip(members, tasks):
-        if is_export(member.run):
-            raise ConfigurationError(
-                f"--ensemble: {member.run} is an exported model, which cannot join one"
+                f"--ensemble: {run} is an exported model, which cannot join one"
             )
         if not test_set_of(task).generates:
             raise ConfigurationError(
-                f"--ensemble: {member.run} is a classifier, but only models that generate are "
-                "combined"
+                f"--ensemble: {run} is a classifier, but only models that generate are combined"
             )
 
 
@@ -263,55 +278,26 @@ def test_set_of(task: str) -> Any:
     return TEST_SETS.get(task, Translations)
 
 
-def _keep(test: TestSet, rows: list[dict[str, Any]], folder: Path, inputs: Any) -> None:
-    """Write an output, and then what it depends on."""
-    test.write(rows, folder)
-    write_json(folder / INPUTS, {**inputs, OUTPUT: _digests(folder)})
-
-
-def _kept(test: TestSet, folder: Path, inputs: Any, say: Callable[[str], None]) -> Any:
-    """The rows of an earlier run with these inputs; None if missing or damaged."""
-    stored = read_json(folder / INPUTS) or {}
-    written = stored.pop(OUTPUT, None)
-    if stored != inputs:
-        return None
-    if written != _digests(folder):
-        say(f"the output in {folder} has changed since it was written, so it is made again")
-        return None
-    say(f"kept: {folder}")
-    return test.read(folder)
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """The digests of the files of an output."""
-    return {OUTPUTS: digest(folder / OUTPUTS)} if (folder / OUTPUTS).is_file() else {}
-
-
 def _identity(paths: Sequence[Path]) -> list[list[Any]]:
     """Name, size and time of modification of each file, to detect changes."""
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
-def checkpoint_of(
-    request: EvaluationRequest, paths: list[Path], say: Callable[[str], None]
-) -> Path:
+def checkpoint_of(run: Path, request: EvaluationRequest, say: Callable[[str], None]) -> Path:
     """The file to generate with: a single checkpoint, or an average that this function writes; or
     the folder of an export.
 
     Args:
-        request: the model, which is not an ensemble.
-        paths: its checkpoints, from `choose`.
+        run: a training or an export.
+        request: chooses the checkpoints.
         say: called with each line of progress.
     """
-    if is_export(request.run):
-        return request.run
+    if is_export(run):
+        return run
+    paths = choose(run, request)
     if request.last is None and request.best is None:
         return paths[0]
-    return _averaged(paths, request.run / "evaluation" / f"{request.label}.pt", say)
-
-
-def _averaged(paths: list[Path], output: Path, say: Callable[[str], None]) -> Path:
-    """Write the average of checkpoints to `output`, unless an intact, current one exists."""
+    output = run / FOLDER / f"{request.label}.pt"
     inputs = output.with_suffix(".json")
     there = output.is_file() and not find_damage(str(output))
     if not there or read_json(inputs) != _identity(paths):

@@ -89,13 +89,12 @@ def options_of_export(given: argparse.Namespace) -> dict[str, Any]:
     return search
 
 
-def choose(request: EvaluationRequest) -> list[Path]:
-    """The checkpoints to average, or the single checkpoint to use; of an export, its description.
+def choose(run: Path, request: EvaluationRequest) -> list[Path]:
+    """The checkpoints of a run to average, or the single one to use; of an export, its description.
 
     Raises:
         ConfigurationError: a checkpoint is missing, or there are too few.
     """
-    run = request.run
     if is_export(run):
         if request.last or request.best or request.checkpoint:
             raise ConfigurationError(f"{run} is an exported model, which has no checkpoints")

@@ -78,9 +78,9 @@ class EvaluationRequest(Device, Averaging):
     )  # fmt: skip
 
     @property
-    def members(self) -> list["EvaluationRequest"]:
-        """One request per model: one, or those of the ensemble."""
-        return [replace(self, run=run, ensemble=()) for run in (self.run, *self.ensemble)]
+    def runs(self) -> list[Path]:
+        """The model, or those of the ensemble."""
+        return [self.run, *self.ensemble]
 
     @property
     def label(self) -> str:
@@ -136,7 +136,7 @@ class EvaluationRequest(Device, Averaging):
         if self.ensemble:
             places = "\n".join(str(other.resolve()) for other in self.ensemble)
             number = hashlib.sha256(os.fsencode(places)).hexdigest()[:8]
-            name += f"-ensemble{len(self.members)}-{number}"
+            name += f"-ensemble{len(self.runs)}-{number}"
         return name
 
 
@@ -152,21 +152,20 @@ def check(request: EvaluationRequest) -> None:
     if not request.data.is_dir():
         raise ConfigurationError(f"DATA {request.data}: no such folder")
     check_path("DATA", request.data)
-    for member in request.members:
-        if member.run.is_file():
+    places = [run.resolve() for run in request.runs]
+    for run in request.runs:
+        if run.is_file():
             raise ConfigurationError(
-                f"{member.run} is a file, but RUN is a folder: give {member.run.parent}, and for "
-                f"this checkpoint --checkpoint {member.run.name}"
+                f"{run} is a file, but RUN is a folder: give {run.parent}, and for this checkpoint "
+                f"--checkpoint {run.name}"
             )
-        if not member.run.is_dir():
+        if not run.is_dir():
             raise ConfigurationError(
-                f"{member.run}: no such folder; RUN is the --save-dir of a training, or an export"
+                f"{run}: no such folder; RUN is the --save-dir of a training, or an export"
             )
-        check_path("RUN", member.run)
-    places = [member.run.resolve() for member in request.members]
-    for place, member in zip(places, request.members):
-        if places.count(place) > 1:
-            raise ConfigurationError(f"--ensemble: {member.run} is named twice: name a model once")
+        check_path("RUN", run)
+        if places.count(run.resolve()) > 1:
+            raise ConfigurationError(f"--ensemble: {run} is named twice: name a model once")
     behind = apart(request.words)
     for word in request.generation:
         where = "after --" if word in behind else "in --settings"

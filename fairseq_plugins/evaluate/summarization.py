@@ -1,16 +1,14 @@
 """ROUGE of summaries."""
 
 import logging
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from fairseq.data import data_utils
 
 from fairseq_plugins.api import Summarizer
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import RAW
-from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
+from fairseq_plugins.evaluate.test_sets import Output, Written, files_of_pair
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import Metric, means
 from fairseq_plugins.scoring.rouge import METRICS, NAMES, Rouge, rouge
@@ -21,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Summaries(Written):
-    """The documents of a split. An output is a list of summaries.
+    """The documents of a split; a hypothesis is a summary.
 
     ROUGE uses Porter's stemmer, as published figures do. The published ROUGE-L is the summary-level
     variant, called ROUGE-Lsum here.
@@ -56,29 +54,25 @@ class Summaries(Written):
     def _text(self, pieces: str) -> str:
         return data_utils.post_process(pieces, self._joined_by)
 
-    def written(self, model: Summarizer) -> list[str]:
+    def written(self, model: Summarizer) -> Output:
         """See `Written.written`."""
         found = [outputs[0] for _, _, outputs in model.candidates(read_lines(self._source), 1)]
         self.cut_off = sum(not output.complete for output in found)
-        return [self._text(output.pieces) for output in found]
+        return {"hypothesis": [self._text(output.pieces) for output in found]}
 
-    def columns(self, output: list[str]) -> dict[str, Iterable[Any]]:
-        """See `TestSet.columns`."""
-        texts = {"source": read_lines(self._source), "reference": self.references}
-        return {**texts, "hypothesis": output}
+    def texts(self) -> Output:
+        """See `TestSet.texts`."""
+        return {"source": read_lines(self._source), "reference": self.references}
 
-    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[str]:
-        """See `TestSet.output_of`."""
-        return [row["hypothesis"] for row in rows]
-
-    def metrics(self, *outputs: list[str]) -> list[Metric]:
+    def metrics(self, *outputs: Output) -> list[Metric]:
         """See `TestSet.metrics`."""
         found = {id(output): self._rouge(output) for output in outputs}
         names, signature = [NAMES[name] for name in METRICS], found[id(outputs[0])].signature
         return means(names, lambda output: found[id(output)].scores[:, :, 0], outputs, signature)
 
-    def _rouge(self, output: list[str]) -> Rouge:
-        result = rouge(self.references, output, not self.unicode, self.unicode)
+    def _rouge(self, output: Output) -> Rouge:
+        summaries, unicode = output["hypothesis"], self.unicode
+        result = rouge(self.references, summaries, not unicode, unicode)
         for warning in result.warnings:
             logger.warning(warning)
         return result

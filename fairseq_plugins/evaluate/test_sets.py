@@ -1,29 +1,28 @@
 """Test sets: the texts of a split, what a model writes for them, and the scores of that."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.data.prepared_folder import Prepared, dictionaries
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.model import open_with
-from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.scoring.bootstrap import Metric
 
-OUTPUTS = "outputs.jsonl"  # one JSON object per text
 Progress = Callable[[int], Any]  # called with the number of texts of each finished batch
+Output = dict[str, Any]  # columns by name, each with one JSON value per text, in order
 
 
 class TestSet:
-    """What all test sets have. An output is what `predict` returns: one item per text, in order.
+    """What all test sets have.
 
     Attributes:
         total: the number of texts.
         files: the files that the output and its scores depend on.
         references: what the output is scored against.
         notes: remarks about the scores.
+        cut_off: how many texts of the last `predict` reached the length limit.
         generates: whether models write texts, with the options of fairseq-generate.
         has_rouge: whether its scores are ROUGE, of words of any script on request.
     """
@@ -32,11 +31,12 @@ class TestSet:
     files: Sequence[Path]
     references: Any
     notes: Sequence[str] = ()
+    cut_off = 0
     generates = False
     has_rouge = False
     unit = " sentences"
 
-    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Any:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Output:
         """The output of checkpoints, or of the folder of an export.
 
         Args:
@@ -48,51 +48,24 @@ class TestSet:
         """
         raise NotImplementedError
 
-    def columns(self, output: Any) -> dict[str, Iterable[Any]]:
-        """The sources, references and hypotheses of all texts, and all that `output_of` needs."""
+    def texts(self) -> Output:
+        """What stands before the columns of an output: sources and references."""
         raise NotImplementedError
 
-    def rows(self, output: Any) -> list[dict[str, Any]]:
-        """The values of each text, by the names of `columns`."""
-        columns = self.columns(output)
-        return [dict(zip(columns, row)) for row in zip(*columns.values())]
+    def write_more(self, output: Output, folder: Path) -> None:
+        """Write an output also in other formats."""
 
-    def output_of(self, rows: Sequence[dict[str, Any]]) -> Any:
-        """The output that `rows` describes."""
-        raise NotImplementedError
-
-    def write(self, rows: Sequence[dict[str, Any]], folder: Path) -> None:
-        """Write the rows, one JSON object per line."""
-        write_lines(folder / OUTPUTS, (json.dumps(row, ensure_ascii=False) for row in rows))
-
-    def read(self, folder: Path) -> list[dict[str, Any]]:
-        """The rows that `write` wrote."""
-        return [json.loads(line) for line in read_lines(folder / OUTPUTS)]
-
-    def metrics(self, *outputs: Any) -> list[Metric]:
+    def metrics(self, *outputs: Output) -> list[Metric]:
         """The scores of these outputs."""
         raise NotImplementedError
 
-    def score(self, output: Any) -> dict[str, dict[str, Any]]:
+    def score(self, output: Output) -> dict[str, dict[str, Any]]:
         """See `bootstrap.scores`."""
         return bootstrap.scores(self.metrics(output), output)
 
-    def compare(self, ours: Any, baseline: Any) -> dict[str, dict[str, Any]]:
+    def compare(self, ours: Output, baseline: Output) -> dict[str, dict[str, Any]]:
         """See `bootstrap.compare`."""
         return bootstrap.compare(self.metrics(ours, baseline), ours, baseline)
-
-    def check_total(self, output: Sequence[Any]) -> None:
-        """Raise a ConfigurationError unless there is one item per text."""
-        if len(output) != self.total:
-            raise ConfigurationError(
-                f"the output has {len(output)} of {self.total} texts: a score needs all"
-            )
-
-    def examples(self, output: Any, count: int) -> Iterator[str]:
-        """Yield up to `count` texts, evenly spaced, each with the values of its row."""
-        rows, count = self.rows(output), min(count, self.total)
-        for number in (self.total * place // count for place in range(count)):
-            yield "".join(f"  {name:12}{value}\n" for name, value in rows[number].items())
 
 
 class Written(TestSet):
@@ -101,22 +74,20 @@ class Written(TestSet):
     Attributes:
         kind: the class of such models, Translator or Summarizer.
         data: the prepared folder.
-        cut_off: how many outputs of the last `predict` reached the length limit.
     """
 
     generates = True
-    cut_off = 0
     kind: Any
     data: Path
 
-    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Any:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Output:
         """See `TestSet.predict`."""
         model = self.kind(open_with(given, models, self.data, cpu), progress=progress)
         if given.limited:
             model.max_length = lambda length: int(given.max_len_a * length + given.max_len_b)
         return self.written(model)
 
-    def written(self, model: Any) -> Any:
+    def written(self, model: Any) -> Output:
         """The output of a Translator or Summarizer."""
         raise NotImplementedError
 

@@ -1,10 +1,10 @@
 """BLEU and chrF of translations."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -13,8 +13,8 @@ from fairseq_plugins.api import Translator
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import TOKENISED_BLEU
-from fairseq_plugins.evaluate.test_sets import Written, files_of_pair
+from fairseq_plugins.evaluate import TOKENISED_BLEU, form_of
+from fairseq_plugins.evaluate.test_sets import Output, Written, files_of_pair
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.scoring.bootstrap import Metric
 from fairseq_plugins.text.languages import is_unspaced, scored_as
@@ -55,16 +55,10 @@ def bleu_of(language: str, lowercase: bool, sentences: bool = False) -> BLEU:
         ) from None
 
 
-class Text(NamedTuple):
-    """One side of a test set, one line per sentence."""
-
-    tokens: list[str]  # for tokenised BLEU
-    plain: list[str]  # for BLEU and chrF
-
-
 class Translations(Written):
     """The references of a split, and the conversion of subwords to text for scoring.
 
+    References have the columns of an output: "hypothesis", the plain text, and "tokens".
     If the text was tokenised before preparation (BPE without a tokenizer), tokenised BLEU uses
     those tokens, and BLEU and chrF use text detokenised by Moses. With SentencePiece only,
     tokenised BLEU uses Moses tokens, if there are spaces between words.
@@ -111,7 +105,7 @@ class Translations(Written):
         if self._tokenised_before:
             plain = [self._moses.detokenise(line) for line in plain]
         tokens = [self._tokens(tokenise(line)) for line in read_lines(raw)]
-        self.references = Text(tokens, plain)
+        self.references = {"hypothesis": plain, "tokens": tokens}
         self.total = len(plain)
         self.notes = [NO_FIGURE] if not self._tokenised_before and is_unspaced(plain) else []
         self.sacrebleu()  # fail before the test set is translated
@@ -126,7 +120,7 @@ class Translations(Written):
         """The subwords of each source, separated by spaces."""
         return [self._processor.encode(line) for line in read_lines(self._source)]
 
-    def text(self, pieces: Sequence[str], sources: Sequence[str] | None = None) -> Text:
+    def text(self, pieces: Sequence[str], sources: Sequence[str] | None = None) -> Output:
         """Convert translations in subwords, separated by spaces, to tokens and to plain text.
 
         The raw sources are for their protected text.
@@ -139,7 +133,7 @@ class Translations(Written):
             plain = list(restored(plain, sources))
             before = self._tokenised_before
             lines = list(restored(lines, sources) if before else map(self._tokenise, plain))
-        return Text([self._tokens(line) for line in lines], plain)
+        return {"hypothesis": plain, "tokens": [self._tokens(line) for line in lines]}
 
     def _tokens(self, line: str) -> str:
         return self._moses.tokenise(line) if self._untokenised else line
@@ -155,44 +149,30 @@ class Translations(Written):
         found["chrF2"] = CHRF(lowercase=self.lowercase)
         return found
 
-    def metrics(self, *outputs: Text) -> list[Metric]:
+    def metrics(self, *outputs: Output) -> list[Metric]:
         """See `TestSet.metrics`."""
-        return [
-            of_sacrebleu(name, metric, partial(self.side, metric=name), self.references)
-            for name, metric in self.sacrebleu().items()
-        ]
+        return [of_sacrebleu(*named, self.references) for named in self.sacrebleu().items()]
 
-    @staticmethod
-    def side(text: Text, metric: str) -> list[str]:
-        """The form of the text that a metric needs: tokens or plain text."""
-        return text.tokens if metric == TOKENISED_BLEU else text.plain
-
-    def written(self, model: Translator) -> Text:
+    def written(self, model: Translator) -> Output:
         """See `Written.written`."""
         sources = list(read_lines(self._source))
         pieces = model.pieces(sources)
         self.cut_off = len(model.cut_off)
         return self.text(pieces, sources)
 
-    def columns(self, output: Text) -> dict[str, Iterable[Any]]:
-        """See `TestSet.columns`; the tokens are those of tokenised BLEU."""
-        texts = {"source": read_lines(self._source), "reference": self.references.plain}
-        return {**texts, "hypothesis": output.plain, "tokens": output.tokens}
-
-    def output_of(self, rows: Sequence[dict[str, Any]]) -> Text:
-        """See `TestSet.output_of`."""
-        return Text([row["tokens"] for row in rows], [row["hypothesis"] for row in rows])
+    def texts(self) -> Output:
+        """See `TestSet.texts`."""
+        return {"source": read_lines(self._source), "reference": self.references["hypothesis"]}
 
 
-def of_sacrebleu(
-    name: str, metric: Any, side: Callable[[Text], list[str]], references: Text
-) -> Metric:
+def of_sacrebleu(name: str, metric: Any, references: Output) -> Metric:
     """A metric of sacreBLEU on one form of the text."""
-    lines = side(references)
+    form = form_of(name)
+    lines = references[form]
     metric.corpus_score(lines[:1], [lines[:1]])  # now its signature tells the number of references
 
-    def statistics(output: Text) -> np.ndarray:
-        return np.array(metric._extract_corpus_statistics(side(output), [lines]), dtype=float)
+    def statistics(output: Output) -> np.ndarray:
+        return np.array(metric._extract_corpus_statistics(output[form], [lines]), dtype=float)
 
     def score(sums: np.ndarray, metric: Any = metric) -> float:
         return metric._compute_score_from_stats(sums).score

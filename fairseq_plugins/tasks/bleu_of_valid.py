@@ -27,7 +27,7 @@ from fairseq_plugins.compat.best_score import FAIRSEQ, KIND_OF_BLEU
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.evaluate import TOKENISED_BLEU, form_of
 from fairseq_plugins.search.torch_backend.copied import number_copied
 from fairseq_plugins.search.torch_backend.generator import LIMITS
 from fairseq_plugins.search.torch_backend.unknown import number_unknown, write
@@ -57,7 +57,8 @@ class Scorer:
         found = test.sacrebleu()
         self.name = TOKENISED_BLEU if tokenised and TOKENISED_BLEU in found else "BLEU"
         self.metric, self._test = found[self.name], test
-        self.references: list[str] = test.side(test.references, self.name)
+        self.form = form_of(self.name)
+        self.references: list[str] = test.references[self.form]
         self.sources: list[str] = test.source_pieces
         self._blank = test.blank
 
@@ -65,7 +66,7 @@ class Scorer:
         """Translations of the sentences with these numbers as they are compared, from subwords."""
         # lines without visible text get no translation
         subwords = ["" if self._blank[n] else line for n, line in zip(numbers, subwords)]
-        found: list[str] = self._test.side(self._test.text(subwords), self.name)
+        found: list[str] = self._test.text(subwords)[self.form]
         return found
 
     def score(self, totals: dict[str, Any]) -> float:

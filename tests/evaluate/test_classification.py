@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from fairseq_plugins.api import Prediction
 from fairseq_plugins.evaluate.classification import Labels
 from tests.labelled import prepare
 
@@ -30,7 +29,7 @@ def answers(labels, wrong):
     """The references, the first `wrong` of them changed."""
     other = {"bad": "good", "good": "bad"}
     found = [other[x] if n < wrong else x for n, x in enumerate(labels.references)]
-    return [Prediction(label, 0.75) for label in found]
+    return {"hypothesis": found, "probability": [0.75] * len(found)}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,7 +38,7 @@ def test_scores_follow_from_their_definitions(seed, labels, monkeypatch):
     references = [generator.choice("abbbc") for _ in range(80)]
     given = [generator.choice([x, "a", "d"[: seed % 2] or x]) for x in references]
     monkeypatch.setattr(labels, "references", references)
-    found = labels.score([Prediction(label, 0.5) for label in given])
+    found = labels.score({"hypothesis": given})
     expected = slow_scores(references, given)
     assert [each["score"] for each in found.values()] == pytest.approx(expected)
     sklearn = pytest.importorskip("sklearn.metrics")
@@ -55,9 +54,3 @@ def test_systems_are_compared_in_pairs(labels):
     assert result["interval"][0] < result["score"] <= result["interval"][1]
     same = labels.compare(ours, ours)["macro F1"]
     assert (same["difference"], same["p"]) == (0, 1)
-
-
-def test_output_is_read_as_it_was_written(labels, tmp_path):
-    found = answers(labels, 5)
-    labels.write(labels.rows(found), tmp_path)
-    assert labels.output_of(labels.read(tmp_path)) == found

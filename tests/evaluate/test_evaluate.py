@@ -97,7 +97,7 @@ def test_scores_follow_from_their_definitions(prepare, options):
     test = Translations(folder, "test", "en")
     pieces = subwords(folder)
     perfect = test.text(pieces)
-    assert perfect.tokens == test.references.tokens
+    assert perfect["tokens"] == test.references["tokens"]
     assert [result["score"] for result in test.score(perfect).values()] == pytest.approx([100] * 3)
 
     text = test.text(worse(pieces))
@@ -105,11 +105,13 @@ def test_scores_follow_from_their_definitions(prepare, options):
     assert list(scores) == ["tokenised BLEU", "BLEU", "chrF2"]
     assert 20 < scores["tokenised BLEU"]["score"] < 99
     assert scores["tokenised BLEU"]["score"] == pytest.approx(
-        multi_bleu(text.tokens, test.references.tokens)
+        multi_bleu(text["tokens"], test.references["tokens"])
     )
     assert scores["BLEU"]["score"] == pytest.approx(
         sacrebleu.corpus_bleu(
-            text.plain, [test.references.plain], lowercase="--lowercase" in options
+            text["hypothesis"],
+            [test.references["hypothesis"]],
+            lowercase="--lowercase" in options,
         ).score
     )
     assert "tok:13a" in scores["BLEU"]["signature"]
@@ -119,8 +121,8 @@ def test_scores_follow_from_their_definitions(prepare, options):
         assert case in scores[name]["signature"]
     # the references of BLEU and chrF are the raw text, but where that was tokenised before
     raw = (folder / "text" / "raw" / "test.en").read_text("utf-8").splitlines()
-    assert test.references.plain == raw or "none" in options
-    assert ("isn 't" in " ".join(test.references.tokens).lower().replace("&apos;", "'")) != (
+    assert test.references["hypothesis"] == raw or "none" in options
+    assert ("isn 't" in " ".join(test.references["tokens"]).lower().replace("&apos;", "'")) != (
         "none" in options
     )
 
@@ -417,7 +419,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
     hypotheses = column(folder, "tokens")
     printed = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", log, flags=re.MULTILINE))
     pieces = [printed[str(number)] for number in range(6)]
-    assert hypotheses == Translations(data, "valid", "en").text(pieces).tokens
+    assert hypotheses == Translations(data, "valid", "en").text(pieces)["tokens"]
     assert not list((fresh_run / "evaluation").rglob("*.part"))
 
     # equal models agree: their ensemble translates like one of them
@@ -608,7 +610,7 @@ def test_paired_bootstrap_of_rouge(documents):
     references = ["a b c d", "e f g h", "i j k l", "m n o p"] * 8
     test.references, test.total = references, len(references)
     good, bad = [line + " x" for line in references], [line[:3] for line in references]
-    found = test.compare(good, bad)["ROUGE-1"]
+    found = test.compare({"hypothesis": good}, {"hypothesis": bad})["ROUGE-1"]
     assert found["score"] == pytest.approx(100 * 8 / 9)
     assert found["baseline"] == pytest.approx(100 * 2 / 3)
     assert found["difference"] == pytest.approx(found["score"] - found["baseline"])

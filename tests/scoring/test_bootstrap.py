@@ -5,7 +5,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_plugins.evaluate.translation import Text, of_sacrebleu
+from fairseq_plugins.evaluate.translation import of_sacrebleu
 from fairseq_plugins.scoring.bootstrap import SAMPLES, compare, interval, means, resampled, scores
 
 VALUES = np.random.RandomState(7).normal(0.4, 0.1, size=(400, 2))
@@ -51,8 +51,8 @@ def test_p_is_the_share_of_samples_that_depart_as_far(sign):
 def test_scores_of_bleu_and_chrf_and_their_samples_are_those_of_sacrebleu(metric):
     words = np.random.RandomState(2).choice(list("abcdefg"), size=(2, 200, 9))
     lines, references = ([" ".join(line) for line in side] for side in words)
-    ours = of_sacrebleu("m", metric, lambda text: text.plain, Text([], references))
-    statistics = ours.statistics(Text([], lines))
+    ours = of_sacrebleu("m", metric, {"hypothesis": references})
+    statistics = ours.statistics({"hypothesis": lines})
     expected = metric.corpus_score(lines, [references])
     assert ours.score(statistics.sum(axis=0)) == expected.score
     assert ours.signature == str(metric.get_signature())

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_plugins.data.prepared_folder import RECORD, Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import translation
-from fairseq_plugins.evaluate.translation import Text, Translations
+from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.text.languages import is_unspaced
 from tests import tiny_runs
 
@@ -63,7 +63,7 @@ def scores(folder, language):
     raw = (folder / "text" / "raw" / "valid.mul").read_text("utf-8").split("\n")[:-1]
     lines = list(map(Prepared(folder).processor("en", "mul").encode_target, raw))
     places = [LINES.index(line) for line in LANGUAGES[language]]
-    test.references = Text(*([side[i] for i in places] for side in test.references))
+    test.references = {n: [side[i] for i in places] for n, side in test.references.items()}
     test.language = language
     text = test.text([lines[place] for place in places])
     return {name: score["score"] for name, score in test.score(text).items()}

@@ -1,6 +1,6 @@
 """The impressions of a split, and what `evaluate` does with them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from fairseq.data import data_utils
 
 from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.evaluate.evaluate import TEST_SETS
-from fairseq_plugins.evaluate.test_sets import Progress, TestSet, check_files
+from fairseq_plugins.evaluate.test_sets import Output, Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines, write_lines
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression, ranks_of
 from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
@@ -41,13 +41,11 @@ class Recommendations(TestSet):
         self.files = [*dictionaries(data), *sorted((data / "input0").glob("*.bin")), *binary]
         check_files(f"--split {split}", self.files, data, folder.glob("*.id"))
         rows: Any = data_utils.load_indexed_dataset(str(prefix))
-        self.references = [row[1 + int(row[0]) :].numpy() % 2 == 1 for row in rows]
+        self.references = [(row[1 + int(row[0]) :] % 2 == 1).tolist() for row in rows]
         self.names = list(read_lines(binary[2]))
         self.total = len(self.references)
 
-    def predict(
-        self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress
-    ) -> list[np.ndarray]:
+    def predict(self, models: Sequence[Path], given: Any, cpu: bool, progress: Progress) -> Output:
         """See `TestSet.predict`: the ranks of all news of each impression."""
         device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
         (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -61,29 +59,26 @@ class Recommendations(TestSet):
             inputs = utils.move_to_cuda(batch) if device.type == "cuda" else batch
             with torch.no_grad():
                 scores = model(**inputs["net_input"]).float().cpu().numpy()
-            ranks += [ranks_of(row[: len(self.references[n])]) for n, row in zip(numbers, scores)]
+            ranked = zip(numbers, scores)
+            ranks += [ranks_of(row[: len(self.references[n])]).tolist() for n, row in ranked]
             progress(len(numbers))
-        return ranks
+        return {"ranks": ranks}
 
-    def columns(self, output: list[np.ndarray]) -> dict[str, Iterable[Any]]:
-        """See `TestSet.columns`."""
-        return {"impression": self.names, "ranks": [ranks.tolist() for ranks in output]}
+    def texts(self) -> Output:
+        """See `TestSet.texts`."""
+        return {"impression": self.names}
 
-    def output_of(self, rows: Sequence[dict[str, Any]]) -> list[np.ndarray]:
-        """See `TestSet.output_of`."""
-        return [np.array(row["ranks"]) for row in rows]
-
-    def write(self, rows: Sequence[dict[str, Any]], folder: Path) -> None:
-        """Write also prediction.txt, in the format of the MIND challenge."""
-        super().write(rows, folder)
-        lines = (f"{row['impression']} [{','.join(map(str, row['ranks']))}]" for row in rows)
+    def write_more(self, output: Output, folder: Path) -> None:
+        """Write prediction.txt, in the format of the MIND challenge."""
+        named = zip(self.names, output["ranks"])
+        lines = (f"{name} [{','.join(map(str, ranks))}]" for name, ranks in named)
         write_lines(folder / "prediction.txt", lines)
 
-    def metrics(self, *outputs: list[np.ndarray]) -> list[Metric]:
+    def metrics(self, *outputs: Output) -> list[Metric]:
         """The means of `METRICS` over impressions, in percent."""
 
-        def values(output: list[np.ndarray]) -> np.ndarray:
-            pairs = zip(self.references, output)
+        def values(output: Output) -> np.ndarray:
+            pairs = zip(self.references, map(np.array, output["ranks"]))
             return np.array([of_impression(clicked, 1 / ranks) for clicked, ranks in pairs])
 
         signature = f"impressions:{self.total}|bs:{SAMPLES}|seed:{SEED}"

@@ -1,12 +1,14 @@
 """From MIND's files to the scores of a table, by the real commands."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from fairseq import checkpoint_utils
 
-from fairseq_plugins.evaluate.evaluate import evaluate
+from fairseq_plugins.cli import evaluate
+from fairseq_plugins.evaluate.evaluate import Evaluation
 from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.lab.recommendation.scores import METRICS, of_impression
 from tests.conftest import USER_DIR
@@ -45,7 +47,8 @@ def test_a_recommender_learns_interests_and_is_scored_as_officially(data, traine
     folder, log = trained
     last = log.rpartition("valid on 'valid' subset")[2]
     assert all(f"| {name} " in last for name in ("auc", "mrr", "ndcg5", "ndcg10"))
-    system = evaluate(EvaluationRequest(data, folder, cpu=True), print)
+    system = Evaluation(EvaluationRequest(data, folder, cpu=True), print)
+    system.run()
     assert system.scores["AUC"]["score"] > 70
     low, high = system.scores["AUC"]["interval"]
     assert low <= system.scores["AUC"]["score"] <= high
@@ -70,6 +73,14 @@ def test_validation_and_test_agree(data, trained):
     folder, log = trained
     state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_best.pt"))
     best = state["extra_state"]["best"]
-    scores = evaluate(EvaluationRequest(data, folder, split="valid", cpu=True), print).scores
-    assert scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
+    of_valid = Evaluation(EvaluationRequest(data, folder, split="valid", cpu=True), print)
+    of_valid.run()
+    assert of_valid.scores["AUC"]["score"] == pytest.approx(best, abs=0.01)
     assert f"auc {best:g} " in log
+
+
+def test_recommenders_are_compared(data, trained, tmp_path, capsys):
+    equal = shutil.copytree(trained[0], tmp_path / "equal")
+    words = [data, trained[0], "--compare", equal, "--user-dir", USER_DIR / "lab", "--cpu"]
+    assert evaluate.main(list(map(str, words))) == 0
+    assert capsys.readouterr().out.count(" +0.00, p = 1.0000, two-sided: ") == len(METRICS)
