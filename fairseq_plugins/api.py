@@ -19,7 +19,6 @@ from fairseq_plugins.search.choose_engine import open_classifier, open_engine
 from fairseq_plugins.search.engine import ClassEngine, Engine, Input, Place, Progress, search
 from fairseq_plugins.search.text import (
     LONGEST,
-    Lock,
     Output,
     Summary,
     encode,
@@ -76,10 +75,10 @@ class Translator:
         engine: runs the model.
         max_length: maps the tokens of a source to the maximum subwords of its translation; at first
             the `LengthLimit` of the model's data, which a longer `min_len` or prefix raises.
-        split: numbers (from 1) of lines that were too long for the model and translated in parts.
-        cut_off: numbers of lines whose translation was stopped at the length limit. A service that
-            runs for long should clear `split` and `cut_off`, which grow.
-        lines_seen: how many lines were translated, also empty ones.
+        split: numbers (from 1) of the lines of the last call that were too long for the model and
+            translated in parts.
+        cut_off: numbers of those whose translation was stopped at the length limit. If threads
+            share a translator, see `Scored.complete`.
 
     Raises:
         ConfigurationError: as `search.choose_engine.open_engine`, or the model summarizes.
@@ -122,8 +121,6 @@ class Translator:
         self.split: list[int] = []
         self.cut_off: list[int] = []
         self._progress, self._nbest = progress, options.get("nbest", 1)
-        self.lines_seen = 0
-        self._counting = Lock()
 
     def translate(self, lines: Iterable[str]) -> list[str]:
         """One translation per line, in the order of `lines`; a line without words stays empty."""
@@ -161,11 +158,11 @@ class Translator:
         protects = self.processor.protection is not None
         hard = None if self.terms is self.processor.protection else self.terms
         begin = self._prefixes(lines, prefixes)
-        split, cut_off = [], set()
+        split = []
         for number, line in enumerate(lines):
             pieces = encode(self.processor, line)
             if len(pieces) > self.max_source:
-                split.append(number)
+                split.append(number + 1)
             for place, part in enumerate(self._within_limit(pieces)):
                 prefix, begin[number] = begin[number], []  # the prefix of the first part
                 limit = self.max_length(len(part) + 1)
@@ -192,15 +189,8 @@ class Translator:
         most = sys.maxsize if protects else count
         searched = search(self.engine, inputs, most, self._progress, aligned=aligned)
         for each, outputs in zip(inputs, self._keep_symbols(inputs, searched, count)):
-            number = each.number - first
-            found[number].append(outputs)
-            if not outputs[0].complete:
-                cut_off.add(each.number - first)
-        with self._counting:
-            before, self.lines_seen = self.lines_seen + 1, self.lines_seen + len(lines)
-            self.split += [before + number for number in split]
-            self.cut_off += [before + number for number in sorted(cut_off)]
-        return [
+            found[each.number - first].append(outputs)
+        joined = [
             [
                 Output(
                     " ".join(o.pieces for o in each),
@@ -218,6 +208,9 @@ class Translator:
             ]
             for outputs in found
         ]
+        self.split = split
+        self.cut_off = [number for number, (best, *_) in enumerate(joined, 1) if not best.complete]
+        return joined
 
     def _keep_symbols(
         self, inputs: list[Input], searched: list[list[Output]], count: int
@@ -451,9 +444,8 @@ class Classifier:
     Attributes:
         engine: runs the model.
         labels: the classes, in the order of the model's scores.
-        cut: numbers (from 1) of the texts given to `classify` that were truncated.
-        empty: numbers of the texts without a token; no model was trained on these. A service that
-            runs for long should clear `cut` and `empty`, which grow.
+        cut: numbers (from 1) of the texts of the last call of `classify` that were truncated.
+        empty: numbers of those without a token; no model was trained on such texts.
 
     Raises:
         ConfigurationError: a folder or file is missing, the model is not a classifier, or model and
@@ -476,7 +468,6 @@ class Classifier:
         self.max_tokens, self.progress = max_tokens, progress
         self.cut: list[int] = []
         self.empty: list[int] = []
-        self._texts = 0
 
     def classify(self, texts: Iterable[str]) -> list[Prediction]:
         """Classify raw texts; one prediction per text, in the order of the texts.
@@ -485,15 +476,14 @@ class Classifier:
             ConfigurationError: the prepared folder lacks the settings or the subword model, or
                 holds images.
         """
-        (cut, longest), kept = self._reading, []
+        cut, longest = self._reading
+        lengths, kept = [], []
         for text in listed(texts):
-            self._texts += 1
             pieces = cut(text)
-            if not pieces:
-                self.empty.append(self._texts)
-            if len(pieces) > longest:
-                self.cut.append(self._texts)
+            lengths.append(len(pieces))
             kept.append(pieces[:longest])
+        self.cut = [number for number, length in enumerate(lengths, 1) if length > longest]
+        self.empty = [number for number, length in enumerate(lengths, 1) if not length]
         return self.classify_pieces(kept)
 
     @property

@@ -31,19 +31,16 @@ class Classify(Lines):
 def load(args: Classify) -> Callable[[Group], Result]:
     """Load the model; returns what classifies lines."""
     classifier = Classifier(args.model[0], **args.of_model())
-    seen = 0
 
     def classify(group: Group) -> Result:
-        nonlocal seen
         lines = [f"{label}\t{value:.4f}" for label, value in classifier.classify(group.lines)]
-        limit, before = classifier.max_tokens_of_text, seen - group.first
+        limit = classifier.max_tokens_of_text
         cut = f"line(s) were truncated to {limit:,} tokens, the model's limit"
         empty = "line(s) without text got a meaningless label"
-        notes = {}
-        for message, numbers in ((empty, classifier.empty), (cut, classifier.cut)):
-            notes[message] = [number - before for number in numbers]
-            numbers.clear()
-        seen += len(lines)
+        notes = {
+            message: [group.first + number for number in numbers]
+            for message, numbers in ((empty, classifier.empty), (cut, classifier.cut))
+        }
         return Result(lines, notes)
 
     return classify

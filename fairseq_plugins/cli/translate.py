@@ -97,16 +97,15 @@ def load(args: Translate) -> Callable[[Group], Result]:
     def translate(group: Group) -> Result:
         paired = args.prefixes is not None
         lines, prefixes = zip(*group.lines) if paired else (group.lines, None)
-        before = translator.lines_seen - group.first
         found = translator.hypotheses(lines, prefixes, True, group.first, aligned=aligned)
         texts = [hypotheses[0].text for hypotheses in found]
         if args.json:
             objects = [{"translations": [as_object(h) for h in each]} for each in found]
             texts = [json.dumps(each, ensure_ascii=False) for each in objects]
-        notes = {}
-        for message, numbers in ((parts, translator.split), (stopped, translator.cut_off)):
-            notes[message] = [number - before for number in numbers]
-            numbers.clear()
+        notes = {
+            message: [group.first + number for number in numbers]
+            for message, numbers in ((parts, translator.split), (stopped, translator.cut_off))
+        }
         notes.update({message: [] for message in (repaired, lacking, without)})
         sections = []
         for number, (line, (each, *_)) in enumerate(zip(lines, found), group.first + 1):

@@ -5,10 +5,8 @@ import json
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -98,13 +96,14 @@ def test_what_an_export_cannot_do(exported, make, given, told):
 
 
 def test_threads_share_a_translator(exported):
-    """Translations are each caller's own, and lines are counted once."""
+    """Translations are each caller's own."""
     lines = [["a b c", "d"], ["e"], ["a " * 200, "c"], ["", "b d"]] * 4
     expected = [Translator(exported.folder).translate(some) for some in lines]
     translator = Translator(exported.folder)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(translator.translate, lines)) == expected
-    assert len(translator.split) == 4 and translator.lines_seen == sum(map(len, lines))
+    assert translator.translate(lines[2]) == expected[2] and translator.split == [1]
+    assert translator.translate(lines[0]) == expected[0] and translator.split == []
 
 
 def test_hypotheses_with_prefixes(exported):
@@ -398,27 +397,6 @@ def test_bad_text_processing_is_told_in_one_line(tmp_path, exported, damage, tol
     with pytest.raises(ConfigurationError, match=told) as error:
         Translator(folder)
     assert str(error.value).isprintable() and str(folder) in str(error.value)
-
-
-def test_a_process_that_is_forked_while_a_thread_translates_translates(exported):
-    translator = Translator(exported.folder)
-    with translator._counting:
-        child = os.fork()
-        if child == 0:
-            with translator._counting:
-                os._exit(0)
-    for _ in range(60000):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        time.sleep(0.01)
-    else:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise AssertionError("the forked process waits for a thread that it does not have")
-    assert status == 0
-    with translator._counting:  # in this process it is a lock as before
-        assert not translator._counting._lock.acquire(blocking=False)
 
 
 def test_overwritten_symbols_of_a_dictionary(tmp_path):
