@@ -132,7 +132,7 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     with mock.patch.object(Folder, "session", autospec=True, side_effect=Folder.session) as opened:
         assert evaluate.main([*scored, "--compare", str(trained)]) == 0
-    assert [call.args[2] for call in opened.call_args_list] == [3]
+    assert [call.args[0].threads for call in opened.call_args_list] == [3]
     assert "  accuracy +0.00, p = " in capsys.readouterr().out
     dictionary = copy / "input0" / "dict.txt"
     dictionary.write_text("".join(sorted(dictionary.read_text().splitlines(True))))

@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -94,11 +96,13 @@ def test_a_line_has_the_limit_of_its_own_length(model, monkeypatch):
     """In a batch with a longer line it may not write more than alone."""
     translator = Translator([model], cpu=True)
     monkeypatch.setattr(translator, "max_length", lambda length: length // 4 + 1)
-    alone = [translator.translate([line])[0] for line in SENTENCES]
-    cut_off = list(translator.cut_off)
+    alone, cut_off = [], []
+    for number, line in enumerate(SENTENCES, 1):
+        alone += translator.translate([line])
+        cut_off += [number] if translator.cut_off == [1] else []
     assert len(cut_off) > 2, "no limit was reached: nothing is tested"
     assert translator.translate(SENTENCES) == alone
-    assert translator.cut_off == cut_off + [number + len(SENTENCES) for number in cut_off]
+    assert translator.cut_off == cut_off
 
 
 def test_each_buffer_has_its_own_draws(translate):
@@ -392,9 +396,14 @@ def test_threads_share_a_translator(model, monkeypatch):
     """The limit of one call's batch is not that of another's."""
     translator = Translator(model, cpu=True)
     monkeypatch.setattr(translator, "max_length", lambda length: 3 * length)
-    inference, limits = translator.engine.task.inference_step, []
+    inference, limits, forked = translator.engine.task.inference_step, [], []
 
     def slow(generator, models, sample, **words):
+        if not forked:  # while this thread translates: the process has no such thread
+            forked.append(os.fork())
+            if not forked[0]:
+                signal.alarm(240)
+                os._exit(translator.translate(lines[:1]) == [""])
         before = generator.max_len_b
         time.sleep(0.05)
         limits.append((before, generator.max_len_b, 3 * sample["net_input"]["src_tokens"].size(1)))
@@ -406,6 +415,7 @@ def test_threads_share_a_translator(model, monkeypatch):
         together = list(pool.map(lambda line: translator.translate([line]), lines))
     assert len(limits) == 6 and all(len(set(limit)) == 1 for limit in limits)
     assert together == [translator.translate([line]) for line in lines]
+    assert os.waitpid(forked[0], 0)[1] == 0
 
 
 def test_a_data_folder_that_moved_is_named(folder, model, tmp_path):

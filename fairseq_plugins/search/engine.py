@@ -104,27 +104,26 @@ class ClassEngine(Protocol):
         """The probabilities of the classes, an array B x classes, for numbers of tokens."""
 
 
-def refuse_pickling(engine: object) -> NoReturn:
-    """The `__reduce__` of an engine."""
-    raise TypeError(f"a loaded model cannot be pickled: {IN_EACH_PROCESS}")
-
-
-class OneProcess:
-    """Refuses a fork of the process in which a model was loaded.
+class Loaded:
+    """The base class of engines: a loaded model, which belongs to one process.
 
     Args:
-        why: what a fork does not inherit, such as "several threads"; "" if it can run the model.
+        not_inherited: what a forked process would lack, such as "a GPU"; "" if it can run the
+            model.
     """
 
-    def __init__(self, why: str) -> None:
-        self._why, self._process = why, os.getpid()
+    def __init__(self, not_inherited: str) -> None:
+        self._not_inherited, self._process = not_inherited, os.getpid()
 
-    def check(self) -> None:
-        """Raise a ConfigurationError in another process than that of the model."""
-        if self._why and os.getpid() != self._process:
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a loaded model cannot be pickled: {IN_EACH_PROCESS}")
+
+    def check_process(self) -> None:
+        """Raise a ConfigurationError in a forked process that cannot run the model."""
+        if self._not_inherited and os.getpid() != self._process:
             raise ConfigurationError(
-                f"a model that was loaded with {self._why} cannot run in a forked process: "
-                f"{IN_EACH_PROCESS}"
+                f"a model that was loaded with {self._not_inherited} cannot run in a forked "
+                f"process: {IN_EACH_PROCESS}"
             )
 
 

@@ -1,42 +1,16 @@
 """Convert lines of text to subwords and back, however the model runs."""
 
-import os
 import re
-import threading
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import BOUNDARY, is_blank
+from fairseq_plugins.text.subwords import END, SPECIAL
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 LONGEST = 200  # default limit of a summary, in subwords
-
-
-class Lock:
-    """A `threading.Lock` that is open in a forked process, where its holder does not exist."""
-
-    _all: "weakref.WeakSet[Lock]" = weakref.WeakSet()
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._all.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: Any) -> None:
-        if self._lock.locked():  # it is not, in a process forked meanwhile
-            self._lock.release()
-
-    @classmethod
-    def renew_all(cls) -> None:
-        for lock in list(cls._all):
-            lock._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=Lock.renew_all)
+ENDS = (SPECIAL.index("<s>"), SPECIAL.index(END))
 
 
 class Output(NamedTuple):
@@ -120,32 +94,29 @@ def number_unknown(
     return numbers, list(lacking)
 
 
-def with_characters(
-    pieces: Sequence[str],
+def write(
     tokens: Sequence[int],
-    vocabulary: int,
+    symbols: Sequence[str],
     lacking: Sequence[str],
     prefix: Sequence[str] = (),
 ) -> str:
-    """Replace subwords that the dictionary lacks by characters of the prefix and the source.
+    """The subwords of a hypothesis, separated by spaces, without symbols of begin and end.
 
     Args:
-        pieces: subwords written by the model, without the end symbol.
         tokens: their numbers, see `number_unknown`.
-        vocabulary: V.
+        symbols: the V subwords of the dictionary.
         lacking: the unknown subwords of the source.
-        prefix: the subwords with which the model had to begin.
+        prefix: the subwords with which the model had to begin; they stay as they were given.
 
-    Returns:
-        the subwords, separated by spaces.
+    Raises:
+        IndexError: a token is beyond both lists.
     """
-    found = list(pieces)
-    for place, token in zip(range(len(found)), tokens):
-        if place < len(prefix):
-            found[place] = prefix[place]
-        elif token >= vocabulary:
-            found[place] = lacking[token - vocabulary]
-    return " ".join(found)
+    written = [
+        symbols[token] if token < len(symbols) else lacking[token - len(symbols)]
+        for token in tokens[len(prefix) :]
+        if token not in ENDS
+    ]
+    return " ".join([*prefix[: len(tokens)], *written])
 
 
 def sentences_of(pieces: str) -> list[str]:

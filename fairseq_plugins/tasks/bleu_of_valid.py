@@ -28,9 +28,10 @@ from fairseq_plugins.compat.patch import around
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU, form_of
+from fairseq_plugins.search.text import write
 from fairseq_plugins.search.torch_backend.copied import number_copied
 from fairseq_plugins.search.torch_backend.generator import LIMITS
-from fairseq_plugins.search.torch_backend.unknown import number_unknown, write
+from fairseq_plugins.search.torch_backend.unknown import number_unknown
 from fairseq_plugins.text.processing import LengthLimit
 
 logger = logging.getLogger(__name__)
@@ -234,7 +235,8 @@ def _inference(
     lengths = [len(line) for line in tokens]
     vars(self)[CUT_OFF] = vars(self).get(CUT_OFF, 0) + _cut_off(generator, sample, lengths)
     tokens = number_copied([model], sample, tokens, range(len(tokens)))
-    subwords = [write(line, self.tgt_dict, unknown) for line, unknown in zip(tokens, lacking)]
+    symbols = self.tgt_dict.symbols
+    subwords = [write(x.tolist(), symbols, unknown) for x, unknown in zip(tokens, lacking)]
     references = [scorer.references[number] for number in numbers]
     texts = scorer.texts(numbers, subwords)
     if self.cfg.eval_bleu_print_samples:

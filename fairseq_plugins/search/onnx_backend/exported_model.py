@@ -9,14 +9,13 @@ from fairseq_plugins.data.prepared_folder import RECORD, Prepared, subword_model
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
-from fairseq_plugins.search.engine import Done, Input, OneProcess, refuse_pickling
-from fairseq_plugins.search.text import Output, number_unknown, with_characters
+from fairseq_plugins.search.engine import Done, Input
+from fairseq_plugins.search.text import Output, number_unknown, write
 
 from .beam_search import search
 from .folder import (
     DICTIONARY,
     ENCODER,
-    END,
     LABELS,
     PROBABILITIES,
     UNKNOWN,
@@ -28,7 +27,7 @@ from .folder import (
 BATCH = 32  # the most sentences in a batch
 
 
-class ExportedModel:
+class ExportedModel(Export):
     """The `Engine` of an exported model, with batches of similar length.
 
     Args:
@@ -41,30 +40,24 @@ class ExportedModel:
         ConfigurationError: the folder cannot be read, or an option is invalid.
     """
 
-    __reduce__ = refuse_pickling
-
     def __init__(self, folder: Path, threads: int, max_tokens: int, options: Options) -> None:
-        export = self.export = Export(folder, threads)
-        if export.copies and options.temperature != 1:
+        super().__init__(folder, threads)
+        if self.copies and options.temperature != 1:
             raise ConfigurationError(
                 "--temperature: an exported model that copies has only probabilities, no "
                 "logits to divide: remove it"
             )
-        if 2 * options.beam > export.most_candidates:
+        if 2 * options.beam > self.most_candidates:
             raise ConfigurationError(
                 f"--beam {options.beam}: this model's vocabulary allows up to "
-                f"{export.most_candidates // 2}"
+                f"{self.most_candidates // 2}"
             )
-        export.check_listed(RECORD)
-        languages = export.source_lang, export.target_lang
+        self.check_listed(RECORD)
+        languages = self.source_lang, self.target_lang
         self.processor: Any = Prepared(folder).processor(*languages)
-        export.check_listed(type(self.processor.subwords).file_name)
+        self.check_listed(type(self.processor.subwords).file_name)
         self.name, self.options, self.max_tokens = str(folder), options, max_tokens
-        self.max_source, self.max_output = export.max_source, export.max_output
-        self.min_len = options.min_len
-        self.summarizes = export.config["summarizes"]
-        self.copies = export.copies
-        self._process = _one_process(threads)
+        self.min_len, self.summarizes = options.min_len, self.config["summarizes"]
 
     def search(
         self,
@@ -75,69 +68,62 @@ class ExportedModel:
         aligned: bool = False,
     ) -> list[list[Output]]:
         """See `Engine.search`."""
-        self._process.check()
-        export, options, wanted = self.export, replace(self.options, nbest=count), []
-        copied = copied and export.copies
-        for each in inputs:
-            tokens, lacking = self._numbers(each.pieces)
-            limit, begin = min(each.limit, self.max_output), export.target.encode(each.prefix)[:-1]
-            if lacking:
-                vocabulary = len(export.target.words)
-                begin, _ = number_unknown(each.prefix, begin, UNKNOWN, vocabulary, lacking)
-            wanted.append(each._replace(pieces=tokens, limit=limit, prefix=begin))
-        found: dict[int, list[Output]] = {}
+        self.check_process()
+        options, copied = replace(self.options, nbest=count), copied and self.copies
+        numbered = [self._numbered(each) for each in inputs]
+        wanted = [source for source, _ in numbered]
+        found: list[list[Output]] = [[] for _ in inputs]
         lengths = [len(source.pieces) for source in wanted]
         sizes = [self._bytes(source, aligned) for source in wanted]
-        for indices in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
-            batch = [wanted[index] for index in indices]
-            with export.running():
-                searched = list(search(export, batch, options, copied, aligned))
-            for index, hypotheses in zip(indices, searched):
+        for batch in fill_batches(lengths, self.max_tokens, BATCH, sizes=sizes):
+            with self.running():
+                searched = search(self, [wanted[n] for n in batch], options, copied, aligned)
+            for n, hypotheses in zip(batch, searched):
                 if not hypotheses:
                     raise ConfigurationError(
                         "the options of search allow no output for a text: give a smaller "
                         f"--min-len (it is {options.min_len}), a larger --max-len, or remove "
                         "--no-repeat-ngram-size"
                     )
-                source = inputs[index]
-                found[index] = [
-                    each._replace(pieces=self._written(source, each.pieces)) for each in hypotheses
+                found[n] = [
+                    each._replace(
+                        pieces=self._written(each.pieces, numbered[n][1], inputs[n].prefix)
+                    )
+                    for each in hypotheses
                 ]
             done(len(batch))
-        return [found[index] for index in range(len(inputs))]
+        return found
+
+    def _numbered(self, source: Input) -> tuple[Input, list[str]]:
+        """A source with numbers in place of subwords, and the subwords with numbers from V on."""
+        tokens, begin = self.source.encode(source.pieces), self.target.encode(source.prefix)[:-1]
+        lacking: list[str] = []
+        if self.copies:
+            words = len(self.target.words)
+            tokens, lacking = number_unknown(source.pieces, tokens, UNKNOWN, words)
+            begin, _ = number_unknown(source.prefix, begin, UNKNOWN, words, lacking)
+        limit = min(source.limit, self.max_output)
+        return source._replace(pieces=tokens, limit=limit, prefix=begin), lacking
 
     def _bytes(self, source: Input, aligned: bool) -> int:
         """The bytes that a source takes in a batch, estimated, if its hypotheses are as long as
         they may be: scores of attention, source keys and values, caches that grow, logits, and
         the attention of each step.
         """
-        export, length = self.export, len(source.pieces)
-        hypothesis = 3 * export.step_size * source.limit + 3 * len(export.target.words)
+        length = len(source.pieces)
+        hypothesis = 3 * self.step_size * source.limit + 3 * len(self.target.words)
         hypothesis += aligned * source.limit * length
-        floats = export.source_size * length + self.options.beam * hypothesis
-        return export.pair_bytes * length**2 + 4 * floats
+        floats = self.source_size * length + self.options.beam * hypothesis
+        return self.pair_bytes * length**2 + 4 * floats
 
-    def _written(self, source: Input, hypothesis: Sequence[int]) -> str:
-        """The subwords of a hypothesis, separated by spaces."""
-        tokens = [token for token in hypothesis if token != END]
-        words = self.export.target.words
-        lacking: list[str] = []
-        if max(tokens, default=0) >= len(words):
-            _, lacking = self._numbers(source.pieces)
-        if max(tokens, default=0) >= len(words) + len(lacking):
-            raise self.export.mismatch(
-                f"token {max(tokens)} was written, and dict.{self.export.target_lang}.txt has "
-                f"{len(words)}"
-            )
-        pieces = [words[token if token < len(words) else UNKNOWN] for token in tokens]
-        return with_characters(pieces, tokens, len(words), lacking, source.prefix)
-
-    def _numbers(self, pieces: Sequence[str]) -> tuple[list[int], list[str]]:
-        """The numbers of a source, and its subwords that have numbers from V on."""
-        tokens = self.export.source.encode(pieces)
-        if not self.copies:
-            return tokens, []
-        return number_unknown(pieces, tokens, UNKNOWN, len(self.export.source.words))
+    def _written(self, tokens: Sequence[int], lacking: list[str], prefix: Sequence[str]) -> str:
+        try:
+            return write(tokens, self.target.words, lacking, prefix)
+        except IndexError:
+            raise self.mismatch(
+                f"token {max(tokens)} was written, and dict.{self.target_lang}.txt has "
+                f"{len(self.target.words)}"
+            ) from None
 
 
 class ExportedClassifier(Folder):
@@ -149,25 +135,18 @@ class ExportedClassifier(Folder):
 
     classifies = True
 
-    __reduce__ = refuse_pickling
-
     def __init__(self, folder: Path, threads: int = 1) -> None:
-        super().__init__(folder)
+        super().__init__(folder, threads)
         self.check_listed(ENCODER, DICTIONARY, RECORD)
         self.check_listed(*(path.name for path in subword_models(self.folder)))
         self.name, self.labels = str(folder), self.config[LABELS]
         self.start: int | None = self.config["start"]
         self.max_positions: int = self.config["max_positions"]
         self.numbers = Dictionary(self.folder / DICTIONARY).encode
-        self.encoder = self.session(ENCODER, threads)
-        self._process = _one_process(threads)
+        self.encoder = self.session(ENCODER)
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
-        self._process.check()
+        self.check_process()
         with self.running():
             return self.encoder.run([PROBABILITIES], {"tokens": self.padded(texts)})[0]
-
-
-def _one_process(threads: int) -> OneProcess:
-    return OneProcess(f"threads={threads}" if threads > 1 else "")

@@ -10,6 +10,7 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
+from fairseq_plugins.search.engine import Loaded
 from fairseq_plugins.system import cpu
 from fairseq_plugins.text.subwords import SPECIAL
 
@@ -101,8 +102,12 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-class Folder:
+class Folder(Loaded):
     """A folder that `export` wrote.
+
+    Args:
+        folder: the folder.
+        threads: threads that compute; concurrent runs share them.
 
     Raises:
         ConfigurationError: a file is missing or damaged, the format has another version, the model
@@ -111,8 +116,9 @@ class Folder:
 
     classifies = False
 
-    def __init__(self, folder: Path):
-        self.folder = Path(folder)
+    def __init__(self, folder: Path, threads: int = 1):
+        super().__init__(f"threads={threads}" if threads > 1 else "")
+        self.folder, self.threads = Path(folder), threads
         self.config = self._read_config()
         self._check_files()
         self._onnxruntime = _import_onnxruntime()
@@ -134,10 +140,10 @@ class Folder:
             numbers[row, : len(tokens)] = tokens
         return numbers
 
-    def session(self, name: str, threads: int) -> Any:
+    def session(self, name: str) -> Any:
         """A graph of the folder, ready to run."""
         options = self._onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         if cpu.overflows_in_8_bits():  # without overflow, these products would only be slower
@@ -152,9 +158,7 @@ class Folder:
             )
         except Exception as error:  # onnxruntime's errors have no common class
             reason = str(error).splitlines()[0]
-            raise ConfigurationError(
-                f"--model {self.folder}: {name} cannot be loaded: {reason}"
-            ) from None
+            raise self.error(f"{name} cannot be loaded: {reason}") from None
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -166,57 +170,49 @@ class Folder:
                 raise
             raise self.mismatch(str(error).splitlines()[0]) from None
 
+    def error(self, problem: str) -> ConfigurationError:
+        return ConfigurationError(f"--model {self.folder}: {problem}")
+
     def mismatch(self, reason: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"--model {self.folder}: its graphs and dictionaries do not match ({reason}): export "
-            "the model again"
+        return self.error(
+            f"its graphs and dictionaries do not match ({reason}): export the model again"
         )
 
     def check_listed(self, *names: str) -> None:
         """Raise a ConfigurationError unless `CONFIG` has the digests of these files."""
         for name in names:
             if name not in self.config["files"]:
-                raise ConfigurationError(
-                    f"--model {self.folder}: {CONFIG} has no digest of {name}: export the model "
-                    "again"
-                )
+                raise self.error(f"{CONFIG} has no digest of {name}: export the model again")
 
     def _check_files(self) -> None:
         for name, expected in self.config["files"].items():
             path = self.folder / name
             if path.is_symlink():
-                raise ConfigurationError(
-                    f"--model {self.folder}: {name} is a link: put the file itself there"
-                )
-            if not path.is_file():
-                raise ConfigurationError(
-                    f"--model {self.folder}: {name} is missing: copy or export it again"
-                )
-            if digest(path) != expected:
-                raise ConfigurationError(
-                    f"--model {self.folder}: {name} is damaged (its SHA-256 is not the one in "
-                    f"{CONFIG}): copy or export it again"
-                )
+                raise self.error(f"{name} is a link: put the file itself there")
+            problem = "" if path.is_file() else "missing"
+            if not problem and digest(path) != expected:
+                problem = f"damaged (its SHA-256 is not the one in {CONFIG})"
+            if problem:
+                raise self.error(f"{name} is {problem}: copy or export it again")
 
     def _read_config(self) -> dict[str, Any]:
         path = self.folder / CONFIG
         if (self.folder / "model.bin").exists():
-            raise ConfigurationError(
-                f"--model {self.folder}: this folder is for CTranslate2; export the model without "
-                "--format ctranslate2"
+            raise self.error(
+                "this folder is for CTranslate2; export the model without --format ctranslate2"
             )
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
             found = config["format"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} cannot be read ({error}): give a folder "
-                "written by `fairseq-plugins export`"
+            raise self.error(
+                f"{CONFIG} cannot be read ({error}): give a folder written by `fairseq-plugins "
+                "export`"
             ) from None
         if found != FORMAT:
-            raise ConfigurationError(
-                f"--model {self.folder} was made by another version (format {found}, not "
-                f"{FORMAT}): make it anew with `fairseq-plugins export`"
+            raise self.error(
+                f"it was made by another version (format {found}, not {FORMAT}): make it anew with "
+                "`fairseq-plugins export`"
             )
         if (LABELS in config) != self.classifies:
             other = "writes text: use the command translate or summarize"
@@ -225,25 +221,15 @@ class Folder:
             raise ConfigurationError(f"--model {self.folder} {other}")
         wrong = ", ".join(_wrong(config))
         if wrong:
-            raise ConfigurationError(
-                f"--model {self.folder}: {CONFIG} has no valid {wrong}: export the model again"
-            )
+            raise self.error(f"{CONFIG} has no valid {wrong}: export the model again")
         return config
 
 
 class Export(Folder):
-    """An exported model that writes text.
-
-    Args:
-        folder: the folder that `export` wrote.
-        threads: threads that compute; concurrent runs share them.
-
-    Raises:
-        ConfigurationError: as `Folder`.
-    """
+    """An exported model that writes text; arguments and errors are those of `Folder`."""
 
     def __init__(self, folder: Path, threads: int = 1):
-        super().__init__(folder)
+        super().__init__(folder, threads)
         self.source_lang: str = self.config["source_lang"]
         self.target_lang: str = self.config["target_lang"]
         source, target = (f"dict.{lang}.txt" for lang in (self.source_lang, self.target_lang))
@@ -252,8 +238,8 @@ class Export(Folder):
         files = self.config["files"]
         joined = files[source] == files[target]
         self.target = self.source if joined else Dictionary(self.folder / target)
-        self.encoder = self.session(ENCODER, threads)
-        self.decoder = self.session(DECODER, threads)
+        self.encoder = self.session(ENCODER)
+        self.decoder = self.session(DECODER)
         # the most candidates that a step can return per hypothesis
         self.most_candidates: int = self.config["most_candidates"]
         self.max_output: int = self.config["max_output"]
@@ -263,10 +249,7 @@ class Export(Folder):
         if not self.memory_names or not {"ancestors", *self.memory_names} <= {
             i.name for i in inputs
         }:
-            raise ConfigurationError(
-                f"--model {self.folder}: its encoder and decoder do not match: export the "
-                "model again"
-            )
+            raise self.error("its encoder and decoder do not match: export the model again")
         caches = [i for i in inputs if i.name.startswith(("keys_", "values_"))]
         self.cache_names = [cache.name for cache in caches]
         self.cache_shapes = [cache.shape for cache in caches]

@@ -2,8 +2,10 @@
 
 import contextlib
 import copy
+import os
 import re
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,17 +32,16 @@ from fairseq_plugins.search.engine import (
     IN_EACH_PROCESS,
     Done,
     Input,
-    OneProcess,
+    Loaded,
     Place,
-    refuse_pickling,
 )
-from fairseq_plugins.search.text import Lock, Output
+from fairseq_plugins.search.text import Output, write
 
 from .batch_sizes import fill_by_memory
 from .copied import find_attention, find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
-from .unknown import NUMBERS, number_prefix, number_unknown, write
+from .unknown import NUMBERS, number_prefix, number_unknown
 
 NOT_OF_SEARCH = ("_name", "max_len_a", "max_len_b")  # of fairseq's options of generation
 
@@ -83,7 +84,7 @@ class _Batch(NamedTuple):
     begin: Tensor | None  # tokens with which the hypotheses must begin, padded
 
 
-class TrainedModel:
+class TrainedModel(Loaded):
     """The `Engine` of checkpoints: one model or an ensemble.
 
     Args:
@@ -104,8 +105,6 @@ class TrainedModel:
         ConfigurationError: a folder or file is missing, or model and data do not match.
     """
 
-    __reduce__ = refuse_pickling
-
     def __init__(
         self,
         places: Sequence[Place],
@@ -124,6 +123,7 @@ class TrainedModel:
         paths = [str(find_checkpoint(place)) for place in places]
         self.name = " ".join(map(str, places))
         self.device = _device(cpu)
+        super().__init__("a GPU" if self.device.type == "cuda" else "")
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees no GPU here"
             raise ConfigurationError(f"--fp16 needs a GPU, but {reason}")
@@ -165,8 +165,8 @@ class TrainedModel:
         self.summarizes = getattr(self.task, "summarizes", False)
         self._copiers = [m for m in loaded if getattr(m.decoder, "copying", None) is not None]
         self.copies = loaded[0] in self._copiers
-        self._searching = Lock()  # fairseq's generator has one limit at a time
-        self._process = OneProcess("a GPU" if self.device.type == "cuda" else "")
+        # of each process, as whoever holds one does not exist in a fork
+        self._locks: dict[int, threading.Lock] = {}
 
     def search(
         self,
@@ -177,7 +177,7 @@ class TrainedModel:
         aligned: bool = False,
     ) -> list[list[Output]]:
         """See `Engine.search`."""
-        self._process.check()
+        self.check_process()
         tokens = _encode(self.task.source_dictionary, [each.pieces for each in inputs])
         outputs: list[list[Output]] = [[] for _ in inputs]
         lengths = [len(source) for source in tokens]
@@ -241,7 +241,9 @@ class TrainedModel:
         limits = [min(each.limit, most) for each in inputs]
         sample[LIMITS] = torch.tensor(limits)
         seed = self.seed if self.generation.sampling else None
-        with self._searching, torch.random.fork_rng(enabled=seed is not None):
+        # fairseq's generator has one limit at a time
+        lock = self._locks.setdefault(os.getpid(), threading.Lock())
+        with lock, torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 number, part = min((each.number, each.part) for each in inputs)
                 torch.manual_seed(seed + number + 1_000_003 * part)
@@ -264,7 +266,7 @@ class TrainedModel:
         outputs: list[list[Output]] = [[] for _ in inputs]
         weights = attention or [None] * len(best)
         for (row, hypothesis), line, places, each in zip(best, written, positions, weights):
-            pieces = write(line, dictionary, lacking[row], inputs[row].prefix)
+            pieces = write(line.tolist(), dictionary.symbols, lacking[row], inputs[row].prefix)
             complete, score = len(line) <= limits[row], float(hypothesis["score"])
             scores = hypothesis["positional_scores"].tolist()
             output = Output(pieces, complete, places, score, scores, each)
@@ -313,7 +315,7 @@ def _device(cpu: bool) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
 
 
-class TrainedClassifier:
+class TrainedClassifier(Loaded):
     """The `ClassEngine` of a checkpoint.
 
     Args:
@@ -328,8 +330,6 @@ class TrainedClassifier:
 
     pair_bytes = 0
 
-    __reduce__ = refuse_pickling
-
     def __init__(self, name: str, folder: Path, model: Any, task: Any, cpu: bool):
         cfg, dictionary = task.cfg, task.label_dictionary
         if getattr(cfg, "regression_target", False):
@@ -337,7 +337,7 @@ class TrainedClassifier:
                 f"--model {name} is trained with --regression-target: it has no labels"
             )
         self.name, self.folder, self.task, self.device = name, folder, task, _device(cpu)
-        self._process = OneProcess("a GPU" if self.device.type == "cuda" else "")
+        super().__init__("a GPU" if self.device.type == "cuda" else "")
         self.model = model.to(self.device).eval()
         self.labels: list[str] = dictionary.symbols[dictionary.nspecial :][: cfg.num_classes]
         self.start: int | None = cfg.init_token
@@ -365,7 +365,7 @@ class TrainedClassifier:
 
     def probabilities(self, texts: Sequence[Sequence[int]]) -> Any:
         """See `ClassEngine.probabilities`."""
-        self._process.check()
+        self.check_process()
         pad = self.task.source_dictionary.pad()
         tokens = collate_tokens([torch.tensor(text) for text in texts], pad)
         head = self.task.cfg.classification_head_name

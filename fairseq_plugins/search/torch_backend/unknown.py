@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.search.text import number_unknown as number_line
-from fairseq_plugins.search.text import with_characters
 
 NUMBERS = "source_numbers"  # the entry of a batch
 LEAST = 1e-30  # minimum attention to an unknown subword, to avoid 0 / 0
@@ -62,27 +61,6 @@ def number_prefix(
     """
     numbers, _ = number_line(pieces, tokens.tolist(), dictionary.unk(), len(dictionary), lacking)
     return tokens.new_tensor(numbers)
-
-
-def write(
-    tokens: Tensor, dictionary: Any, lacking: Sequence[str], prefix: Sequence[str] = ()
-) -> str:
-    """The subwords of a hypothesis, separated by spaces, without symbols of begin and end.
-
-    Args:
-        tokens: of the hypothesis.
-        dictionary: fairseq's dictionary, of V tokens.
-        lacking: the unknown subwords of the source.
-        prefix: the subwords with which the model had to begin.
-    """
-    ignored = (dictionary.bos(), dictionary.eos())
-    kept = [
-        token
-        for place, token in enumerate(tokens.tolist())
-        if place < len(prefix) or token not in ignored
-    ]
-    pieces = [dictionary[token] for token in kept]
-    return with_characters(pieces, kept, len(dictionary), lacking, prefix)
 
 
 def to_known(tokens: Tensor, dictionary: Any) -> Tensor:

@@ -7,12 +7,12 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 
+from fairseq_plugins.search.text import write
 from fairseq_plugins.search.torch_backend.copied import find_copied, number_copied
 from fairseq_plugins.search.torch_backend.unknown import (
     NUMBERS,
     UnknownSubwords,
     number_unknown,
-    write,
 )
 from tests.reference.copy_attention import divide_unknown, go_on
 from tests.search.torch_backend.conftest import assert_same_hypotheses
@@ -143,7 +143,7 @@ def test_characters_of_what_is_written(build_generator, make_sample, model):
     sample, lacking = make_batch(make_sample, dictionary)
     assert lacking == [["Łó", "dź"], [], ["北京"], ["ź", "Łó"]]
     source = sample[NUMBERS][0][sample[NUMBERS][0].ne(1)]
-    text = write(source, dictionary, lacking[0]).split(" ")
+    text = write(source.tolist(), dictionary.symbols, lacking[0]).split(" ")
     assert {n: text[n] for n in UNKNOWN[0]} == UNKNOWN[0]
     # a batch without any is as it was
     plain = make_sample(LENGTHS)
@@ -170,8 +170,8 @@ def test_a_written_begin_moves_no_characters():
     word, unknown = dictionary.add_symbol("word"), len(dictionary) + 1
     begin, end = dictionary.bos(), dictionary.eos()
     tokens = torch.tensor([begin, word, begin, unknown, begin, unknown - 1, end])
-    assert write(tokens, dictionary, ["x", "y"]) == "word y x"
-    assert write(tokens, dictionary, ["x", "y"], ["<s>", "z"]) == "<s> z y x"
+    assert write(tokens, dictionary.symbols, ["x", "y"]) == "word y x"
+    assert write(tokens, dictionary.symbols, ["x", "y"], ["<s>", "z"]) == "<s> z y x"
 
 
 def test_what_other_searches_write(build_generator, make_sample, model):
