@@ -13,6 +13,7 @@ from fairseq.modules import TransformerDecoderLayer
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from .activation import activate
 from .residual import add_and_normalise
 
 # options of fairseq's decoder layers that `run_decoder_layer` does not support
@@ -100,7 +101,8 @@ def run_decoder_layer(
     weights: Tensor | None = None
 
     def feed_forward(x: Tensor) -> tuple[Tensor, None]:
-        return layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))), None
+        inner = layer.fc1, layer.activation_fn, layer.activation_dropout_module
+        return activate(x, *inner), None
 
     project = layer.self_attn.out_proj
     x, _ = _sublayer(layer, layer.self_attn_layer_norm, x, attend_target, project)

@@ -8,6 +8,7 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
+from .activation import activate
 from .compression import FeaturePooling, TimePooling
 from .feed_forwards.standard import StandardFeedForward
 from .masking import Mask
@@ -125,10 +126,12 @@ def run_encoder_layer(
 
     def feed_forward(x: Tensor) -> tuple[Tensor, Any]:
         if not isinstance(layer, EncoderLayer):
-            return layer.activation_dropout_module(layer.activation_fn(layer.fc1(x))), layer.fc2
-        if type(layer.ffn) is StandardFeedForward:
-            return layer.ffn.activate(x), layer.ffn.fc2
-        return layer.ffn(x), None
+            inner = layer.fc1, layer.activation_fn, layer.activation_dropout_module
+            return activate(x, *inner), layer.fc2
+        ffn: Any = layer.ffn
+        if type(ffn) is StandardFeedForward:
+            return activate(x, ffn.fc1, ffn.activation_fn, ffn.dropout_module), ffn.fc2
+        return ffn(x), None
 
     if layer.normalize_before:
         memory = first(x)

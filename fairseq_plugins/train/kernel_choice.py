@@ -12,7 +12,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers import kernels
+from fairseq_plugins.layers import activation, kernels
 from fairseq_plugins.layers.residual import kernel_of
 
 ENTRY = "triton_kernels"  # in checkpoints
@@ -81,11 +81,17 @@ def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
             yield from module.kernels()
         if captured and hasattr(module, "packed_kernels"):
             yield from module.packed_kernels()
-        # only layers that end in our kernels; fairseq's own layers use them only packed
+        # fairseq's own layers use kernels only packed
+        if not (captured or type(module).__module__.startswith("fairseq_plugins.")):
+            continue
         norm = getattr(module, "final_layer_norm", None)
-        ours = type(module).__module__.startswith("fairseq_plugins.")
         dropout = getattr(module, "dropout_module", None)
-        if type(norm) is torch.nn.LayerNorm and dropout is not None and (captured or ours):
+        if hasattr(module, "fc1"):
+            inner = getattr(module, "activation_dropout_module", dropout)
+            kernel = activation.kernel_of(module.fc1, module.activation_fn, inner)
+            if kernel is not None:
+                yield kernel
+        if type(norm) is torch.nn.LayerNorm and dropout is not None:
             dim = norm.normalized_shape[-1]
             if dim <= kernels.MAX_FEATURES:
                 yield kernel_of(dim, dropout)

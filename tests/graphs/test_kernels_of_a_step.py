@@ -11,7 +11,7 @@ from torch.nn import functional
 from fairseq_plugins.data.packed_batches import pack_pairs
 from fairseq_plugins.graphs.captured_step import CapturedStep, make_spec
 from fairseq_plugins.lab.benchmarks import contenders
-from fairseq_plugins.layers import kernels, packed, packed_pooling, residual
+from fairseq_plugins.layers import activation, kernels, packed, packed_pooling, residual
 from fairseq_plugins.models.packed import store_projections_together
 from tests.layers.test_kernels import DEVICE, needs_triton
 from tests.tape import Launches
@@ -31,7 +31,7 @@ def count(monkeypatch):
         GridExecutor, "__call__", lambda self, *args, **kwargs: launches.names.append("triton")
     )
     monkeypatch.setattr(kernels, "usable", lambda *given: True)
-    for module in (residual, packed_pooling):
+    for module in (residual, activation, packed_pooling):
         monkeypatch.setattr(module, "is_on_gpu", lambda x: True)
     monkeypatch.setattr(packed, "has_flash", lambda query: True)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *given: False)
@@ -74,7 +74,9 @@ def test_kernels_of_a_step(count):
     assert len(transformer) <= 503, collections.Counter(transformer)
     # pooling 4, a projection to queries alone 4, layout of pooled rows 3, sums of gradients 3
     assert len(ftc) - len(transformer) <= 14, collections.Counter(ftc)
-    assert transformer.count("triton") == 3 * 30 and ftc.count("triton") == 3 * 30 + 4
+    of_layers = 3 * (30 + 12)  # ends of sublayers, and activations
+    assert transformer.count("triton") == of_layers and ftc.count("triton") == of_layers + 4
+    assert transformer.count("sum") <= 24, "19 of 66 biases, and 5 of the loss"
     assert transformer.count("embedding_dense_backward") == 2
     shared = count("transformer_iwslt_de_en --share-all-embeddings")
     assert shared.count("embedding_dense_backward") == 1

@@ -10,7 +10,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from fairseq_plugins.layers import kernels
-from fairseq_plugins.layers.kernels import additive_attention, pooling, products, residual, sums
+from fairseq_plugins.layers.kernels import (
+    activation,
+    additive_attention,
+    pooling,
+    products,
+    residual,
+    sums,
+)
 
 # of a program on a GeForce RTX 30 and on an H100; no GPU since the A100 has less than the first
 SHARED_MEMORY = {86: kernels.SHARED_MEMORY, 90: 227 * 1024}
@@ -22,6 +29,7 @@ FLOAT32 = {
     " sums kept largest total summary weight",
     sums: "parts",
     pooling: "",
+    activation: "sums",
 }
 NUMBERS = (
     "tokens tokens_of_part part_stride limit dim bsz length part_length stride_t stride_b"
@@ -99,6 +107,8 @@ def main() -> None:
             windows = {"window": 3, "features": 2, "MEAN": 1, "ADDS": 1, "FEATURES": 2}
             report(pooling, "_sum", {**pooling._blocks(dim // 2, 2), **windows}, str(dim))
             report(pooling, "_repeat", {**pooling._blocks(dim), **windows}, str(dim))
+        for name in ("_forward", "_backward"):
+            report(activation, name, {"dim": 2048, "DROPS": 1, **activation.BLOCKS}, "2048")
         report(sums, "_add", {"ROWS": 8, "COLS": 512}, "8")
 
 

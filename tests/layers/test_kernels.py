@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers import activation, fastformer, kernels, packed_pooling, residual
 from fairseq_plugins.layers import dropout as dropouts
-from fairseq_plugins.layers import fastformer, kernels, packed_pooling, residual
 from fairseq_plugins.layers.additive_attention import WeightedSums
 from fairseq_plugins.layers.chunked_products import ChunkedProducts
 from fairseq_plugins.layers.compression import FeaturePooling, TimePooling
@@ -219,6 +219,53 @@ def test_residual_kernel(monkeypatch, tokens, dim, p, used, shifts, dtype, toler
     compare(run(fast), run(plain), leaves, (), tolerance)
 
 
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize(
+    "tokens, dim, p", [(1, 8, 0.0), (37, 42, 0.3), pytest.param(4096, 2048, 0.1, marks=on_gpu)]
+)
+def test_activation_kernel(monkeypatch, tokens, dim, p, dtype, tolerance):
+    monkeypatch.setattr(module("activation"), "PROGRAMS", 2)  # each has several rows
+    monkeypatch.setattr(module("activation"), "BLOCKS", {"ROWS": 4, "COLS": 16})
+    bias, seed = normal(dim, dtype=dtype, seed=1), seeds(p)
+    x = normal(tokens, 2, dim, dtype=dtype)
+    x += 0.1 * (x + bias).sign()  # no sum so near zero that rounding changes ReLU
+    keep = torch.ones(()).to(x)
+    if p:
+        keep = module("draws").mask(seed, p, 2 * tokens, dim).view(tokens, 2, dim)
+        keep = keep * module("draws").limit_and_scale(p)[1]
+    compare(
+        lambda *given: module("activation").KernelActivation.apply(*given, p, seed),
+        lambda x, bias: (torch.relu(x + bias) * keep).to(x),
+        [x, bias],
+        (),
+        tolerance,
+    )
+
+
+@needs_triton
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ["relu", "gelu", "no bias", "other"])
+def test_a_feed_forward_network_uses_its_kernel(monkeypatch, kind, p):
+    """For ReLU after a plain projection; p = 1 / (1 - 0.3) of what stays is the plain result."""
+    taken = count_calls(monkeypatch, module("activation"), "KernelActivation")
+    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    torch.manual_seed(1)
+    project = torch.nn.Linear(8, 24, bias=kind != "no bias").half().to(DEVICE)
+    if kind == "other":
+        project = torch.nn.Sequential(project)
+    function, dropout = F.gelu if kind == "gelu" else F.relu, FairseqDropout(p, "any")
+    x, found = normal(9, 2, 8, dtype=torch.float16), []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(activation, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        found.append(activation.activate(x, project, function, dropout.train(p > 0)))
+    assert len(taken) == (kind == "relu")
+    kept = [out != 0 for out in found]
+    both = kept[0] & kept[1]
+    torch.testing.assert_close(*(out[both] for out in found), atol=2e-3, rtol=1e-2)
+    assert both.any() and (p > 0 or torch.equal(*kept) or kind == "gelu")
+
+
 SENTENCES = (1, 9, 0, 4)
 
 
@@ -329,12 +376,14 @@ TRIALS = {
     "products": [(24, 6, 18, 0), (24, 6, 18, 1)],
     "residual": [(24, 0), (24, 1)],
     "additive_attention": [(24, 3, 0), (24, 3, 1)],
+    "activation": [(24, 0), (24, 1)],
     "pooling": [(24, 1, 2), (24, 2, 3), (24, 4, 1)],
 }
 LARGE_TRIALS = {
     "products": [(768, 64, 384, 0), (768, 64, 384, 1), (512, 64, 384, 0), (1536, 128, 768, 0)],
     "residual": [(512, 1), (768, 0), (1024, 1)],
     "additive_attention": [(512, 8, 1), (512, 32, 0), (1024, 16, 1), (256, 16, 0)],
+    "activation": [(1024, 0), (2048, 1)],
     "pooling": [(512, 2, 2), (512, 3, 1), (768, 4, 3)],
 }
 
@@ -711,5 +760,5 @@ def test_kernels_compile_for_gpus(run_process):
     result = run_process([sys.executable, "-m", "tests.layers.compile_kernels"], env=environment)
     assert result.returncode == 0, result.stdout
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("sm_")]
-    assert len(lines) == 42
+    assert len(lines) == 46
     assert all(int(line[-1]) <= int(line[-2]) for line in lines), lines

@@ -2,20 +2,29 @@
 
 import multiprocessing
 import os
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
+from fairseq.modules import TransformerEncoderLayer
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.encoder_layer import EncoderLayer
-from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
+from fairseq_plugins.layers.feed_forwards import (
+    MSCFFN,
+    FeedForwardSpec,
+    MSCFFNOptions,
+    StandardFeedForward,
+)
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
 from fairseq_plugins.train import kernel_choice
 
+LAYER = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 2}
+LAYER |= {"attention_dropout": 0.0, "dropout": 0.0, "activation_dropout": 0.1}
 BOTH = ["additive_attention", "products"]
 
 
@@ -65,10 +74,15 @@ def test_layers_end_in_a_kernel_of_their_own(checked):
     """fairseq's layers when steps are captured, this package's always."""
     found = trainer(bf16=True).get_model()
     options = SimpleNamespace(cuda_graphs=True)
-    assert ("residual", 8, 1) in set(kernel_choice._kernels_of(found, options))
-    layer = EncoderLayer(torch.nn.Identity(), torch.nn.Identity(), 16, dropout=0.0)
-    options = SimpleNamespace()
-    assert set(kernel_choice._kernels_of(layer, options)) == {("residual", 16, 0)}
+    found.append(TransformerEncoderLayer(Namespace(**LAYER)))
+    of_layers = {("residual", 8, 1), ("residual", 16, 0), ("activation", 24, 1)}
+    assert of_layers <= set(kernel_choice._kernels_of(found, options))
+    assert not of_layers & set(kernel_choice._kernels_of(found, SimpleNamespace()))
+    layer = EncoderLayer(
+        torch.nn.Identity(), StandardFeedForward(FeedForwardSpec(16, 32)), 16, dropout=0.0
+    )
+    own = {("residual", 16, 0), ("activation", 32, 0)}
+    assert set(kernel_choice._kernels_of(layer, SimpleNamespace())) == own
 
 
 def test_layers_that_are_too_large_for_a_kernel_name_none():

@@ -28,8 +28,6 @@ class StandardFeedForward(FeedForward):
         self.dropout_module = FairseqDropout(spec.dropout, "TransformerEncoderLayerBase")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.activate(x))
-
-    def activate(self, x: Tensor) -> Tensor:
-        """All but the last projection: ... x d -> ... x d_inner."""
-        return self.dropout_module(self.activation_fn(self.fc1(x)))
+        x = self.activation_fn(self.fc1(x))
+        x = self.dropout_module(x)
+        return self.fc2(x)
