@@ -65,14 +65,13 @@ torch.set_num_threads(1)
 os.register_at_fork(after_in_child=gc.freeze)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by whomever
+    # torch keeps each seed for a GPU to come, with the whole stack: more work than a small layer
+    for _module in (torch.cuda.random, torch.xpu.random, torch.mtia):
+        _module._lazy_call = lambda *args, **kwargs: None
 if sys.version_info >= (3, 14):  # a test may not import fairseq first
     import fairseq_plugins  # noqa: F401
 
-from hydra.core.config_store import ConfigStore  # noqa: E402
-
-# A quarter of each command's time in this process: hydra copies all defaults for a reader that
-# copies what it reads.
-ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
+import tests.hydra_cache  # noqa: E402, F401
 
 pytest_plugins = ["tests.tiny_models"]
 ROOT = Path(__file__).resolve().parent.parent
