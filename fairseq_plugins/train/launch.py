@@ -9,13 +9,14 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
+from fairseq_plugins.files import alone_in
 from fairseq_plugins.train import fairseq_train
 from fairseq_plugins.train.fairseq_train import ENOUGH
 from fairseq_plugins.train.log import logged_to, tell
@@ -41,7 +42,7 @@ def train(todo: Plan, say: Callable[[str], None] = tell) -> bool:
     run.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         if todo.nodes == 1:  # on a shared file system, one machine's lock would exclude the others
-            stack.enter_context(run.lock("training"))
+            stack.enter_context(alone_in(run.folder, "training"))
         before = run.check_same(todo.settings)
         for line in todo.summary:
             say(line)
@@ -56,11 +57,9 @@ def train(todo: Plan, say: Callable[[str], None] = tell) -> bool:
             )
         run.store(todo.settings)
         log = run.log(todo.nodes)
-        run.mark_unfinished()
         started = time.monotonic()
-        with _explained(f"{todo.name}: training failed", f"; its log is {log}"):
-            _run(todo, todo.words, log)
-        run.mark_finished(todo.end)
+        _run(todo, todo.words, log)
+        run.store(todo.settings, todo.end)
         say(f"trained in {time.monotonic() - started:.0f} s; the log is {log}")
     return True
 
@@ -83,29 +82,15 @@ def rehearse(todo: Plan) -> None:
         words += ["--disable-validation", "--log-interval", "1", "--log-file", f"{folder}/log"]
         for option in ("--tensorboard-logdir", "--wandb-project", "--aim-repo"):
             words += [option, ""]
-        with _explained(f"{todo.name}: training would fail", ""):
-            _run(todo, [*todo.words, *words], Path(folder) / "train.log", dry_run=True)
+        _run(todo, [*todo.words, *words], Path(folder) / "train.log", dry_run=True)
     tell(f"command: {shlex.join(todo.command)}")
-
-
-class _Failed(Exception):
-    """A training failed for the reason in the message."""
-
-
-@contextlib.contextmanager
-def _explained(what: str, where: str) -> Iterator[None]:
-    """Report the failure of a training in one line."""
-    try:
-        yield
-    except _Failed as error:
-        raise ConfigurationError(f"{what}: {error}{where}") from None
 
 
 def _run(todo: Plan, words: list[str], log: Path, dry_run: bool = False) -> None:
     """Run fairseq-train with these arguments, and write its output to the log.
 
     Raises:
-        _Failed: it failed; the log has all of the error.
+        ConfigurationError: it failed; the log has all of the error.
         SystemExit: it was asked to end.
     """
     if todo.threads is not None:
@@ -120,14 +105,14 @@ def _run(todo: Plan, words: list[str], log: Path, dry_run: bool = False) -> None
                 fairseq_train.run(words, say, dry_run)
             else:
                 _run_several(todo, words, dry_run)
-        except ConfigurationError as error:
-            print(f"error: {error}")
-            raise _Failed(str(error)) from None
-        except _Failed:
-            raise
         except Exception as error:
-            traceback.print_exc()
-            raise _Failed(_last_line(traceback.format_exception_only(error))) from None
+            if isinstance(error, ConfigurationError):
+                print(f"error: {error}")
+            else:
+                traceback.print_exc()
+            why = _last_line(traceback.format_exception_only(error))
+            how = f"would fail: {why}" if dry_run else f"failed: {why}; its log is {log}"
+            raise ConfigurationError(f"{todo.name}: training {how}") from None
 
 
 def _run_several(todo: Plan, words: Sequence[str], dry_run: bool) -> None:
@@ -147,8 +132,8 @@ def _run_several(todo: Plan, words: Sequence[str], dry_run: bool) -> None:
         if TERMINATED in codes:
             raise SystemExit(TERMINATED) from None
         if not (dry_run and ENOUGH in codes):
-            print(f"error: {error}")
-            raise _Failed(_first_failure(error.failures)) from None
+            print(error)
+            raise ConfigurationError(_first_failure(error.failures)) from None
     except SignalException as error:
         raise SystemExit(128 + error.sigval) from None
 
@@ -168,4 +153,4 @@ def _first_failure(failures: dict[int, Any]) -> str:
 def _last_line(parts: Sequence[str]) -> str:
     """The last line of an error, without the name of ours."""
     line = "".join(parts).strip().splitlines()[-1]
-    return line.removeprefix(f"{ConfigurationError.__name__}: ")
+    return re.sub(rf"^([\w.]+\.)?{ConfigurationError.__name__}: ", "", line)

@@ -379,13 +379,15 @@ def plan(request: TrainingRequest) -> Plan:
     if not request.dry_run:
         check_can_hold("--save-dir", save_dir)
     check_path("--save-dir", save_dir)  # for paths fairseq-generate cannot read
-    before = run.stored(PRECISION)
-    finished = run.reached(settings.end_of(given))
-    half = precision.choose(request.precision, given, on_cpu, before, finished)
+    before, end = run.stored(), settings.end_of(given)
+    how = precision.choose(
+        request.precision, given, on_cpu, before.get(PRECISION), run.reached(end)
+    )
+    half = [] if how == "fp32" or getattr(given, how) else [flag(how)]
     words += [*half, *batch_options(given, batch)]
     words += ["--cpu"] if on_cpu else []
-    in_half = not on_cpu and (bool(half) or given.bf16 or given.fp16)
-    begun = bool(run.stored(CAPTURED)) if run.checkpoints() else None
+    in_half = not on_cpu and how in ("bf16", "fp16")
+    begun = bool(before.get(CAPTURED)) if run.checkpoints() else None
     captured = capture_options(request, words, given, begun, in_half, total)
     words += captured
     if total == 1:
@@ -411,11 +413,11 @@ def plan(request: TrainingRequest) -> Plan:
         ],
         settings={
             **settings.settled(given, whole, request.data, save_dir),
-            PRECISION: settings.precision_of(given, half),
+            PRECISION: how,
             SHARING: batch.describe(total),
             CAPTURED: bool(captured) or given.cuda_graphs if begun is None else begun,
         },
-        end=settings.end_of(given),
+        end=end,
         longer=advice_to_go_on(given),
         given=given,
         threads=threads_of(request, processes) if on_cpu else None,

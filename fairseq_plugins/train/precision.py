@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.system import cpu
 
 PRECISIONS = ("auto", "fastest", "bf16", "fp16", "fp32")
@@ -19,8 +19,8 @@ def choose(
     on_cpu: bool,
     before: str | None = None,
     finished: bool = False,
-) -> list[str]:
-    """The precision flag for fairseq-train; empty if the options already have one.
+) -> str:
+    """The precision to train in: bf16, fp16, amp or fp32.
 
     Args:
         asked: one of `PRECISIONS`.
@@ -30,14 +30,14 @@ def choose(
             optimizer's state fits no other.
         finished: whether nothing is left to train; then any machine will do.
     """
-    if given.fp16 or given.bf16 or given.amp:
+    halves = [half for half in ("bf16", "fp16", "amp") if getattr(given, half)]
+    if halves:
         if asked not in AUTOMATIC:
-            flags = [f"--{half}" for half in ("fp16", "bf16", "amp") if getattr(given, half)]
             raise ConfigurationError(
-                f"--precision {asked} and {' '.join(flags)}, which the recipe, --settings or the "
-                "options after -- give: remove one"
+                f"--precision {asked} and {' '.join(map(flag, halves))}, which the recipe, "
+                "--settings or the options after -- give: remove one"
             )
-        return []
+        return halves[0]
     if asked == "fp16" and on_cpu:
         raise ConfigurationError("--precision fp16 needs a GPU: use bf16 or fp32 on a CPU")
     if asked in AUTOMATIC and before in PRECISIONS:
@@ -54,7 +54,7 @@ def choose(
             asked = "bf16" if asked == "fastest" and cpu.has_bf16() else "fp32"
         else:
             asked = "bf16" if gpus_have_bf16() else "fp16"
-    return [] if asked == "fp32" else ["--" + asked]
+    return asked
 
 
 def gpus_have_bf16() -> bool:

@@ -1,9 +1,7 @@
 """The settings of a training, which its folder stores and a rerun compares (`run_folder`)."""
 
 import argparse
-import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,13 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
+from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.prepared_folder import dictionaries
-from fairseq_plugins.files import digest
 from fairseq_plugins.train.batch_size import Batch
-from fairseq_plugins.train.run_folder import END, PER_UPDATE, TOKENS
+from fairseq_plugins.train.run_folder import END, PER_UPDATE
 
 BEGIN = "finetune_from_model"
+ENDS = ("bin", "idx")
 # Options that may change when a training resumes: duration, logging, what is kept and
 # validated, and the machine.
 FREE = {"data", "update_freq", "max_update", "max_epoch", "stop_time_hours", "stop_min_lr"}
@@ -38,23 +37,13 @@ FREE -= {"model_parallel_size"}
 FREE -= {"seed", BEGIN, "best_checkpoint_metric", "maximize_best_checkpoint_metric"}
 
 
-def fingerprint(data: Path) -> str:
-    """A checksum of the content of a prepared folder, independent of its path."""
-    content = hashlib.sha256()
-    indices = [*data.glob("train.*.idx"), *data.glob("*/train*.idx")]
-    for path in sorted([*dictionaries(data), *indices]):
-        content.update(path.relative_to(data).as_posix().encode())
-        content.update(path.read_bytes())
-    return content.hexdigest()
-
-
-def fingerprint_of_tokens(data: Path, *splits: str) -> str:
-    """A checksum of the tokens of splits, by default train; file sizes may hide a change."""
-    content = hashlib.sha256()
-    for split in splits or ("train",):
-        for path in sorted([*data.glob(f"{split}*.bin"), *data.glob(f"*/{split}*.bin")]):
-            content.update(f"{path.relative_to(data).as_posix()} {digest(path)}\n".encode())
-    return content.hexdigest()
+def fingerprint_of(data: Path, *splits: str) -> str:
+    """A checksum of the words and the tokens of splits, independent of the folder's path."""
+    patterns = [
+        f"{place}{split}*.{end}" for split in splits for place in ("", "*/") for end in ENDS
+    ]
+    tokens = [path for pattern in patterns for path in data.glob(pattern)]
+    return fingerprint(sorted([*dictionaries(data), *tokens]))
 
 
 def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) -> dict[str, Any]:
@@ -71,8 +60,7 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
     for name in PER_UPDATE:
         size = getattr(whole, name)
         values[name] = size and size * whole.update_freq
-    values["data"] = fingerprint(data)
-    values[TOKENS] = fingerprint_of_tokens(data)
+    values["data"] = fingerprint_of(data, "train")
     if 0 < args.max_update == schedule_end(args):
         values["max_update"] = args.max_update
     if args.finetune_from_model:
@@ -96,12 +84,6 @@ def _within(folder: Path, path: str) -> str:
         return Path(path).relative_to(folder).as_posix()
     except ValueError:
         return path
-
-
-def precision_of(given: argparse.Namespace, flags: Sequence[str]) -> str:
-    """The name of the precision that these options and further flags choose."""
-    chosen = [name for name in ("bf16", "fp16", "amp") if getattr(given, name)]
-    return [*chosen, *(flag.lstrip("-") for flag in flags), "fp32"][0]
 
 
 def end_of(args: argparse.Namespace) -> dict[str, Any]:

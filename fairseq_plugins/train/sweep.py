@@ -16,6 +16,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import check_unsharded
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
-from fairseq_plugins.evaluate.evaluate import test_set_of
+from fairseq_plugins.evaluate.evaluate import FOLDER, test_set_of
 from fairseq_plugins.evaluate.model import parse_generation
+from fairseq_plugins.evaluate.request import EvaluationRequest
 from fairseq_plugins.files import read_json, write_json
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import words_of
@@ -91,8 +93,8 @@ class Sweep:
             self.places.put(place)
         self.average = self.table.average if request.average is None else request.average
         self.cpu = request.cpu or not torch.cuda.is_available()
-        self.todo = table.choose_runs(request.rows, list(dict.fromkeys(request.seeds)))
-        self.rows = rows = list({row.name: row for row, _ in self.todo}.values())
+        todo = table.choose_runs(request.rows, list(dict.fromkeys(request.seeds)))
+        rows = list({row.name: row for row, _ in todo}.values())
         # files of the package: the names of some exist for several tasks
         recipe = recipes.find(rows[0].recipe, beside)
         self.beside = [*beside, *recipes.folders(recipe)]
@@ -105,27 +107,21 @@ class Sweep:
         planning.check_data(data)
         self.data = self.describe_data()
         self.check_out()
-        self.plans: dict[str, list[Plan]] = {}  # two for a row that begins with other data
         self.models: dict[str, dict[str, Any]] = {}
-        self.digests: dict[str, str] = {}
+        made: dict[tuple[str, int], Trial] = {}
         for number, row in enumerate(rows, 1):
             say(f"checking row {number}/{len(rows)}: {row.name}")
             try:
-                for seed in (seed for other, seed in self.todo if other == row):
-                    plans = [self.plan(row, seed)]
-                    if row.begins:
-                        FIRST_DATA[row.begins](data.resolve(), self.first_data(row))
-                        plans.insert(0, self.plan(row, seed, first=True))
-                    for plan in plans:
-                        Run(plan.save_dir).check_same(plan.settings)
-                    self.plans[name_of(row, seed)] = plans
-                    self.digests[name_of(row, seed)] = self.digest(plans)
-                self.models[row.name] = describe_model(plans[-1].given)
+                for seed in (seed for other, seed in todo if other == row):
+                    trial = made[row.name, seed] = self.trial(row, seed)
+                self.models[row.name] = describe_model(trial.plans[-1].given)
             except ConfigurationError as error:
                 words = row.last_options or "no options"
                 raise ConfigurationError(f"row {row.name} ({words}): {error}") from None
-        task = plans[-1].given.task
-        test_set_of(task)(data, "test")  # scoring needs files that no training reads
+        self.trials = [made[row.name, seed] for row, seed in todo]
+        task = trial.plans[-1].given.task
+        test = test_set_of(task)(data, "test")  # scoring needs files that no training reads
+        self.generates = test.generates
         if self.generate:
             parse_generation(["--task", task, *self.generate])
 
@@ -155,9 +151,23 @@ class Sweep:
         """The folder of the data on which a row begins."""
         return self.out / "data" / row.begins
 
+    def place(self, row: Row, seed: int) -> Path:
+        """The folder of a run."""
+        return self.out / "runs" / f"{row.name}-seed{seed}"
+
+    def trial(self, row: Row, seed: int) -> "Trial":
+        """Plan and check a run."""
+        plans = [self.plan(row, seed)]
+        if row.begins:
+            FIRST_DATA[row.begins](self.folder.resolve(), self.first_data(row))
+            plans.insert(0, self.plan(row, seed, first=True))
+        for plan in plans:
+            Run(plan.save_dir).check_same(plan.settings)
+        return Trial(row, seed, self.place(row, seed), plans, self.digest(plans))
+
     def plan(self, row: Row, seed: int, first: bool = False) -> Plan:
         """Plan the training of one run, or its beginning on the row's first data."""
-        request, save_dir = self.request, self.out / "runs" / name_of(row, seed)
+        request, save_dir = self.request, self.place(row, seed)
         words = shlex.split(self.table.options)
         words += shlex.split(row.options if first else row.last_options)
         words += ["--seed", str(seed)]
@@ -207,8 +217,7 @@ class Sweep:
                 )
         return {
             "name": folder.resolve().name,
-            "fingerprint": settings.fingerprint(folder),
-            "held_out": settings.fingerprint_of_tokens(folder, "valid", "test"),
+            "fingerprint": settings.fingerprint_of(folder, "train", "valid", "test"),
             "pairs": {split: len(lengths.sizes(files[split].with_suffix(""))) for split in splits},
         }
 
@@ -225,7 +234,7 @@ class Sweep:
             timer.start()
         try:
             with ThreadPoolExecutor(self.request.parallel) as pool:
-                jobs = [pool.submit(self.work, *each) for each in enumerate(self.todo, 1)]
+                jobs = [pool.submit(self.work, *each) for each in enumerate(self.trials, 1)]
                 try:
                     for job in jobs:
                         job.result()
@@ -246,16 +255,16 @@ class Sweep:
         self.say("the time is up: stopping, which may take half a minute")
         self.jobs.stop()
 
-    def work(self, number: int, run: tuple[Row, int]) -> None:
+    def work(self, number: int, trial: "Trial") -> None:
         """Train and test one run, beside others; what fails does not end them."""
-        name, place = name_of(*run), self.places.get()
-        label = f"[{number}/{len(self.todo)}] {run[0].name} seed {run[1]}: "
+        place = self.places.get()
+        label = f"[{number}/{len(self.trials)}] {trial.row.name} seed {trial.seed}: "
         try:
-            self.finish(*run, self.gpus(place), lambda text: self.say(label + text))
+            self.finish(trial, self.gpus(place), lambda text: self.say(label + text))
         except Exception as error:  # such as a GPU's memory: the other runs go on
             expected = isinstance(error, (ConfigurationError, OSError))
             message = f"{error}" if expected else f"{type(error).__name__}: {error}"
-            self.failures.append({"run": name, "message": message})
+            self.failures.append({"run": trial.folder.name, "message": message})
             self.say(f"{label}FAILED: {message}")
         finally:
             self.places.put(place)
@@ -269,23 +278,22 @@ class Sweep:
         count, each = 0 if self.cpu else torch.cuda.device_count(), self.request.processes
         return [(place * each + number) % count for number in range(each)] if count > 1 else []
 
-    def finish(self, row: Row, seed: int, gpus: Sequence[int], say: Callable[[str], None]) -> None:
+    def finish(self, trial: "Trial", gpus: Sequence[int], say: Callable[[str], None]) -> None:
         """Train and test one run, unless it is done with the same settings.
 
         Raises:
             ConfigurationError: training or testing failed.
         """
-        *beginnings, plan = self.plans[name_of(row, seed)]
-        if self.is_done(row, seed):
+        plan = trial.plans[-1]
+        if trial.is_done():
             say("kept")
             return
-        trained = any(plan.save_dir.glob("checkpoint*.pt"))
-        for each in [plan] if trained else [*beginnings, plan]:
+        for each in [plan] if Run(trial.folder).checkpoints() else trial.plans:
             each.save_dir.mkdir(parents=True, exist_ok=True)
             log = each.save_dir / "command.log"
             say(f"training; its log is {log}")
             self.jobs.run([*COMMAND, "train", *words_of(each.request)], log, say, gpus)
-        result, _ = self.evaluate(plan, say, gpus)
+        result, _ = self.evaluate(trial, say, gpus)
         names, scores = result["checkpoints"], result["scores"]
         if len(names) < self.average:
             say(f"{len(names)} checkpoints were saved of the {self.average} to average")
@@ -295,26 +303,20 @@ class Sweep:
         # text without spaces between words has no tokenised BLEU
         shown = {title: scores.get(name) or scores["BLEU"] for name, title in metrics}
         record = {
-            "row": row.name,
-            "seed": seed,
+            "row": trial.row.name,
+            "seed": trial.seed,
             "options": self.options,
-            "digest": self.digests[plan.save_dir.name],
-            "training": self.describe_training(row, plan),
+            "digest": trial.digest,
+            "training": self.describe_training(trial),
             "scoring": {
                 "scores": shown,
                 "checkpoint": "the best checkpoint on the validation set" if best else tested,
                 "generate": list(self.generate),
             },
         }
-        write_json(plan.save_dir / RESULT, record)
+        write_json(trial.folder / RESULT, record)
         for title, score in shown.items():
             say(f"{title} {score['score']:.2f} {score['signature']}")
-
-    def is_done(self, row: Row, seed: int) -> bool:
-        """Whether a run was trained and tested with these settings."""
-        name = name_of(row, seed)
-        stored = read_json(self.out / "runs" / name / RESULT) or {}
-        return bool(stored.get("digest") == self.digests[name])
 
     def digest(self, plans: Sequence[Plan]) -> str:
         """A checksum of all that the result of a run depends on."""
@@ -324,46 +326,46 @@ class Sweep:
         ]
         generation = recipes.arguments([recipes.find(n, self.beside) for n in self.table.generate])
         what = [settled, [plan.end for plan in plans], self.average, generation]
-        what += [list(self.generate), self.data["held_out"], self.table.metrics]
+        what += [list(self.generate), self.data["fingerprint"], self.table.metrics]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def evaluate(
         self,
-        plan: Plan,
+        trial: "Trial",
         say: Callable[[str], None],
         gpus: Sequence[int] = (),
-        more: Sequence[Any] = (),
+        against: Path | None = None,
     ) -> tuple[dict[str, Any], Path]:
         """Run the command `evaluate`; returns its results, and the folder that has them.
 
         Raises:
             ConfigurationError: the test failed.
         """
-        saved = len(averages.find(plan.save_dir, averages.kind_of(plan.save_dir)))
-        count = min(self.average, saved)
-        words = ["evaluate", self.folder.resolve(), plan.save_dir, *more]
-        words += ["--last", count] if count else []
-        for name in self.table.generate:
-            words += ["--settings", recipes.find(name, self.beside)]
-        for folder in self.request.user_dir:
-            words += ["--user-dir", folder]
-        words += ["--cpu"] if self.cpu else []
-        words += ["--threads", self.threads] if self.cpu else []
-        words += ["--", *self.generate] if self.generate else []
-        self.jobs.run([*COMMAND, *map(str, words)], plan.save_dir / "test.log", say, gpus)
-        written = plan.save_dir.glob("evaluation/*/scores.json")
-        newest = max(written, key=lambda path: path.stat().st_mtime_ns)
-        return read_json(newest), newest.parent
+        saved = len(averages.find(trial.folder, averages.kind_of(trial.folder)))
+        request = EvaluationRequest(
+            data=self.folder.resolve(),
+            run=trial.folder,
+            last=min(self.average, saved) or None,
+            settings=[recipes.find(name, self.beside) for name in self.table.generate],
+            words=self.generate,
+            compare=against,
+            user_dir=self.request.user_dir,
+            cpu=self.cpu,
+            threads=self.threads if self.cpu else None,
+        )
+        command = [*COMMAND, "evaluate", *words_of(request)]
+        self.jobs.run(command, trial.folder / "test.log", say, gpus)
+        written = trial.folder / FOLDER / request.folder_name(self.generates)
+        return read_json(written / "scores.json"), written
 
-    def describe_training(self, row: Row, plan: Plan) -> dict[str, Any]:
+    def describe_training(self, trial: "Trial") -> dict[str, Any]:
         """What the table and the plots need of a training."""
-        done, first = history.read(plan.save_dir), history.read(plan.save_dir / FIRST)
+        done, first = history.read(trial.folder), history.read(trial.folder / FIRST)
         return {
-            "command": plan.command,
-            **self.models[row.name],
+            "command": trial.plans[-1].command,
+            **self.models[trial.row.name],
             "first_updates": first.updates,
             "updates": done.updates,
-            "updates_per_epoch": done.updates_per_epoch,
             "valid": done.valid,
             "seconds": done.seconds,
             "parallel": self.request.parallel,
@@ -373,20 +375,18 @@ class Sweep:
     def compare(self) -> None:
         """Test each run against that of the first row with the same seed: `p` in its record."""
         first, *others = self.table.rows
-        for row, seed in self.todo:
-            path = self.out / "runs" / name_of(row, seed) / RESULT
-            base = self.out / "runs" / name_of(first, seed)
-            record, against = read_json(path) or {}, (read_json(base / RESULT) or {}).get("digest")
-            if row in others and record and against and record.get("against") != against:
-                plan = self.plans[name_of(row, seed)][-1]
+        for trial in self.trials:
+            base, record = self.place(first, trial.seed), trial.record()
+            against = (read_json(base / RESULT) or {}).get("digest")
+            if trial.row in others and record and against and record.get("against") != against:
                 try:
-                    _, folder = self.evaluate(plan, self.say, more=["--compare", base])
+                    _, folder = self.evaluate(trial, self.say, against=base)
                 except ConfigurationError as error:
-                    self.failures.append({"run": path.parent.name, "message": f"{error}"})
+                    self.failures.append({"run": trial.folder.name, "message": f"{error}"})
                     continue
                 differences = read_json(folder / f"against-{base.name}.json")["scores"]
                 record.update(p={n: each["p"] for n, each in differences.items()}, against=against)
-                write_json(path, record)
+                write_json(trial.folder / RESULT, record)
 
     # ---- results
 
@@ -411,10 +411,9 @@ class Sweep:
             if run["options"] != self.options
         ]
         unfinished = [
-            name_of(*run)
-            for run in self.todo
-            if (self.out / "runs" / name_of(*run) / "command.log").is_file()
-            and not self.is_done(*run)
+            trial.folder.name
+            for trial in self.trials
+            if (trial.folder / "command.log").is_file() and not trial.is_done()
         ]
         return {
             **self.table._asdict(),
@@ -424,7 +423,7 @@ class Sweep:
             "settings": f"{shlex.join(self.table.settings)} {self.options}".strip(),
             "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "data": self.data,
-            "planned": [[row.name, seed] for row, seed in self.todo],
+            "planned": [[trial.row.name, trial.seed] for trial in self.trials],
             "rows": [
                 {
                     **row._asdict(),
@@ -446,9 +445,29 @@ class Sweep:
             sweep_report.write_table(results, self.out, self.conclude(results))
 
 
-def name_of(row: Row, seed: int) -> str:
-    """The name of a run, which is that of its folder."""
-    return f"{row.name}-seed{seed}"
+@dataclass
+class Trial:
+    """A row with a seed, as it is run.
+
+    Attributes:
+        folder: of the run, which has its name.
+        plans: of its training; two for a row that begins with other data.
+        digest: of all that its result depends on.
+    """
+
+    row: Row
+    seed: int
+    folder: Path
+    plans: list[Plan]
+    digest: str
+
+    def record(self) -> dict[str, Any]:
+        """Its `RESULT`; empty before it is tested."""
+        return read_json(self.folder / RESULT) or {}
+
+    def is_done(self) -> bool:
+        """Whether it was trained and tested with these settings."""
+        return bool(self.record().get("digest") == self.digest)
 
 
 def describe_model(given: Namespace) -> dict[str, Any]:

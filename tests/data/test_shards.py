@@ -18,7 +18,7 @@ from fairseq_plugins.tasks.translation_sampled import (
     SampledTranslationConfig,
     SampledTranslationTask,
 )
-from fairseq_plugins.train.settings import fingerprint
+from fairseq_plugins.train.settings import fingerprint_of
 from tests import tiny_runs
 
 PAIR = "--source-lang de --target-lang en --subword bpe".split()
@@ -86,12 +86,12 @@ def test_subwords_are_sampled_in_each_shard(folders):
 
 
 def test_a_training_notices_a_change_of_any_shard(folders, tmp_path):
-    before = fingerprint(folders[1])
+    before = fingerprint_of(folders[1], "train")
     shutil.copytree(folders[1], tmp_path / "parts", symlinks=True)
-    assert fingerprint(tmp_path / "parts") == before
+    assert fingerprint_of(tmp_path / "parts", "train") == before
     with open(tmp_path / "parts/2/train.de-en.de.idx", "ab") as index:
         index.write(b"more")
-    assert fingerprint(tmp_path / "parts") != before
+    assert fingerprint_of(tmp_path / "parts", "train") != before
 
 
 @pytest.mark.parametrize("command", [prepare_bidirectional, join_dictionaries])

@@ -81,7 +81,7 @@ def run(table, data, tmp_path, monkeypatch):  # noqa: F811
         name, *words = words[3:]
         if name == "evaluate":
             folder = type(tmp_path)(words[1])
-            test = folder / "evaluation" / "test"
+            test = folder / "evaluation" / "test-checkpoint_best-beam5"
             test.mkdir(parents=True, exist_ok=True)
             run.done.append(f"test {folder.name}")
             scores = {"BLEU": {"score": 20.0 + len(run.done), "signature": "tok:13a"}}

@@ -65,7 +65,8 @@ def test_all_thirteen_rows_can_be_built(data, settings, tmp_path):
 
 def test_several_processes_share_the_batch_of_a_run(data, settings, tmp_path):
     words = ["--rows", "ftc-2x3", "--settings", settings, "--processes", 2]
-    for (plan,) in make(data, tmp_path / "out", *words).plans.values():
+    for trial in make(data, tmp_path / "out", *words).trials:
+        (plan,) = trial.plans
         given = dict(zip(plan.command, plan.command[1:]))
         assert given["--nproc_per_node"] == "2" and given["--max-tokens"] == "200"
         assert plan.threads == 1
