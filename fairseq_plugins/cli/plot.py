@@ -22,6 +22,7 @@ from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.system import plotting
 from fairseq_plugins.train import history, sweep_report
+from fairseq_plugins.train.history import History
 
 LOSSES = {
     "nll_loss": "negative log-likelihood,\nbits per token",
@@ -33,10 +34,9 @@ SCORES = {
     "accuracy": "accuracy in %, validation set",
 }
 ACROSS = {"update": "updates", "hours": "hours of training"}
-Curves = dict[str, list[dict[str, float]]]  # see `history.curves`
 
 
-def read_run(folder: Path) -> Curves:
+def read_run(folder: Path) -> History:
     """The curves of a training.
 
     Raises:
@@ -47,15 +47,15 @@ def read_run(folder: Path) -> Curves:
             f"{folder}: no such file, and no folder of a training with {history.NAME}: give the "
             "--save-dir of `train`, or a JSON file of `sweep` or `benchmark`"
         )
-    found = history.curves(folder)
-    if not any(found.values()):
+    found = history.read(folder)
+    if not found.train and not found.valid:
         raise ConfigurationError(f"{folder / history.NAME} has no losses yet: plot the run later")
     return found
 
 
-def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
+def plot_curves(path: Path, runs: dict[str, History]) -> None:
     """Draw losses and scores against updates and hours: a colour for each run."""
-    every = [each for run in runs.values() for each in [*run["train"], *run["valid"]]]
+    every = [each for run in runs.values() for each in [*run.train, *run.valid]]
     shown = [next(name for name in LOSSES if any(name in each for each in every))]
     shown += [name for name in SCORES if any(name in each for each in every)]
     with plotting.figure(path, columns=2, rows=len(shown), height=2.9) as axes:
@@ -69,7 +69,7 @@ def plot_curves(path: Path, runs: dict[str, Curves]) -> None:
                     "valid": {"marker": marker, "ms": 3.5, "linewidth": 1.4, "label": name},
                 }
                 for kind, look in looks.items():
-                    points = [each for each in run[kind] if value in each]
+                    points = [each for each in getattr(run, kind) if value in each]
                     x, y = ([each[key] for each in points] for key in (across, value))
                     axis.plot(x, y, color=colour, **look)
             axis.set_xlim(0, 1.03 * max(each[across] for each in every) or None)

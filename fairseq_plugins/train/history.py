@@ -13,14 +13,16 @@ NAME = "history.jsonl"
 WARM_UP = 100  # updates after each start that are not timed
 
 
+Point = dict[str, float]  # "update", "hours" of training, "loss", "nll_loss", "bleu", ...
+
+
 class History(NamedTuple):
     """The progress of a training, and the time of its updates."""
 
     updates: int
-    updates_per_epoch: int | None
     seconds: float | None  # median time of an update, without validation and saving
-    # "num_updates", "bleu", "nll_loss", ... of each validation, on the first subset
-    valid: list[dict[str, float]]
+    train: list[Point]
+    valid: list[Point]  # on the first subset
 
 
 def add(folder: Path, **report: Any) -> None:
@@ -28,9 +30,8 @@ def add(folder: Path, **report: Any) -> None:
 
     Args:
         folder: that of the run.
-        report: `update` of each report; `resumed` at a start; `seconds` of an update and
-            `per_epoch` of one that only trained; `stats` and `hours` of training, and `subset` of a
-            validation.
+        report: `update` of each report; `resumed` at a start; `seconds` of an update; `stats` and
+            `hours` of training, and `subset` of a validation.
     """
     with contextlib.suppress(OSError), open_to_append(folder / NAME) as file:
         file.write(json.dumps(report) + "\n")
@@ -51,32 +52,18 @@ def read(folder: Path, warm_up: int = WARM_UP) -> History:
     reports = _reports(folder)
     timed = [each for each in reports if each["update"] > each["begun"] + warm_up]
     seconds = [each["seconds"] for each in timed if each.get("seconds")]
-    epochs = [each["per_epoch"] for each in reports if each.get("per_epoch")]
+    curves: dict[str | None, list[Point]] = {None: []}  # by subset, None for training
+    for each in reports:
+        if "stats" in each:
+            point = {**each["stats"], "hours": each["hours"], "update": each["update"]}
+            curves.setdefault(each.get("subset"), []).append(point)
+    train, *valid = curves.values()
     return History(
         updates=reports[-1]["update"] if reports else 0,
-        updates_per_epoch=epochs[-1] if epochs else None,
         seconds=statistics.median(seconds) if seconds else None,
-        valid=[{"num_updates": each["update"], **each["stats"]} for each in _validations(reports)],
+        train=train,
+        valid=valid[0] if valid else [],
     )
-
-
-def curves(folder: Path) -> dict[str, list[dict[str, float]]]:
-    """Losses and scores of a run over time, of "train" and "valid".
-
-    Each item has the update, "hours" of training, and "loss", "nll_loss", "bleu", ..., as far as
-    they are known.
-    """
-    reports = _reports(folder)
-    trained = [each for each in reports if "stats" in each and "subset" not in each]
-    return {
-        name: [{**each["stats"], "hours": each["hours"], "update": each["update"]} for each in kind]
-        for name, kind in {"train": trained, "valid": _validations(reports)}.items()
-    }
-
-
-def _validations(reports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    valid = [each for each in reports if "subset" in each]
-    return [each for each in valid if each["subset"] == valid[0]["subset"]]
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ class Progress(Reports, logging.Handler):
         alone = self.before >= 0 and len(epochs) == 1
         seconds = stats["wpb"] / stats["wps"] if alone and stats.get("wps") else None
         losses = {name: stats[name] for name in ("loss", "nll_loss") if name in stats}
-        self._keep(update=update, per_epoch=per_epoch, seconds=seconds, stats=losses)
+        self._keep(update=update, seconds=seconds, stats=losses)
         self.before = update
         if self.master:
             loss, left = _loss(stats), self._left(now, update)
