@@ -80,8 +80,13 @@ def read_lines(path: AnyPath) -> Iterator[str]:
     Raises:
         ConfigurationError: the file cannot be read, or a byte is not UTF-8.
     """
+    name = str(path)
     with open_to_read(path) as file:
-        yield from decode_lines(file, str(path))
+        for number, line in enumerate(file, 1):
+            if number == 1:
+                _check_encoding(line, name)
+                _check_line_ends(line, name)
+            yield decode(line.rstrip(b"\n"), name, number)
 
 
 def read_input(path: AnyPath) -> Iterator[str | None]:
@@ -89,15 +94,6 @@ def read_input(path: AnyPath) -> Iterator[str | None]:
     with open_to_read(path) as file:
         for number, line in enumerate(raw_lines(file, str(path)), 1):
             yield None if line is None else decode(line, str(path), number)
-
-
-def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open binary file; error messages call it `name`."""
-    for number, line in enumerate(file, 1):
-        if number == 1:
-            _check_encoding(line, name)
-            _check_line_ends(line, name)
-        yield decode(line.rstrip(b"\n"), name, number)
 
 
 def read_pairs(*paths: Path, read: Callable[[Path], Iterator[Any]] = read_lines) -> Iterator[Any]:
@@ -185,25 +181,26 @@ def written_whole(path: AnyPath, errors: str = "strict") -> Iterator[IO[str]]:
     What no rename may replace, such as a pipe, a device or standard output, is written directly.
     With `errors="backslashreplace"` the text may name paths that are not UTF-8.
     """
-    with contextlib.ExitStack() as stack:
-        file: Any = _open_in_place(path)
-        if file is None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            file = open(stack.enter_context(replacing(path)), "wb")
+    with _written(path) as file:
         with io.TextIOWrapper(file, encoding="utf-8", errors=errors, newline="\n") as text:
             yield text
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file as `written_whole` does."""
-    file = _open_in_place(path)
-    if file is not None:
+    with _written(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _written(path: AnyPath) -> Iterator[IO[bytes]]:
+    with contextlib.ExitStack() as stack:
+        file = _open_in_place(path)
+        if file is None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            file = open(stack.enter_context(replacing(path)), "wb")
         with file:
-            file.write(content)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
-        part.write_bytes(content)
+            yield file
 
 
 def _open_in_place(path: AnyPath) -> IO[bytes] | None:
@@ -415,26 +412,15 @@ def flush_to_disk(path: AnyPath) -> None:
         os.fsync(file.fileno())
 
 
-@contextlib.contextmanager
-def columns_written(paths: Sequence[Path]) -> Iterator[Callable[[Sequence[str]], None]]:
-    """A function that writes a row of lines, one file for each column."""
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(written_whole(path)) for path in paths]
-
-        def write(row: Sequence[str]) -> None:
-            for file, line in zip(files, row, strict=True):
-                file.write(line + "\n")
-
-        yield write
-
-
 def write_columns(paths: Sequence[Path], rows: Iterable[Sequence[str]]) -> int:
     """Write rows of lines, one file for each column; returns their number."""
     count = 0
-    with columns_written(paths) as write:
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(written_whole(path)) for path in paths]
         for row in rows:
-            write(row)
             count += 1
+            for file, line in zip(files, row, strict=True):
+                file.write(line + "\n")
     return count
 
 

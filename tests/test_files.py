@@ -23,8 +23,7 @@ from fairseq_plugins.lab.benchmarks import plots
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
     (tmp_path / "text").write_bytes("\ufeffeins\n\ufeffzwei\n".encode())
     assert list(read_input(tmp_path / "text")) == ["eins", "\ufeffzwei"]
-    with open(tmp_path / "text", "rb") as file:
-        assert next(files.decode_lines(file, "standard input")) == "eins"
+    assert next(files.read_lines(tmp_path / "text")) == "eins"
 
 
 UTF_16 = "is in UTF-16: convert it, for example with iconv -f utf-16 -t utf-8"
