@@ -420,6 +420,17 @@ def with_settings(folder, copy, **settings):
     return copy
 
 
+def test_a_student_of_data_with_terms_reads_words_in_their_place(run, small, tmp_path):
+    """No symbol stands for a term in distilled text: a student would never have read one."""
+    new = distilled(
+        with_settings(small, tmp_path / "data", terms="0" * 64), run, "--out", tmp_path / "new"
+    )
+    (tmp_path / "terms.tsv").write_text("Der Hund\tthe bear\n")
+    student = Translator(run, new, cpu=True, terms=tmp_path / "terms.tsv")
+    source = "Der Hund schläft heute."
+    assert student.processor.encode(source) == Prepared(small).processor("de", "en").encode(source)
+
+
 def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_path):
     (tmp_path / "dict.de.txt").write_text("a 2\nb 1\n", "utf-8")
     with pytest.raises(ConfigurationError, match="dict.de.txt has no unused word for the tag"):
