@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_plugins.layers import kernels
@@ -34,6 +35,7 @@ def activate(
 
 def kernel_of(project: Any, activation: Any, dropout: Any) -> tuple[str, int, int] | None:
     """Name and sizes of the kernel, as `kernels.usable` takes them; None if there is none."""
-    if activation is not F.relu or not is_linear(project) or project.bias is None:
+    plain = activation is F.relu and isinstance(dropout, FairseqDropout)
+    if not plain or not is_linear(project) or project.bias is None:
         return None
     return "activation", project.out_features, int(probability(dropout) > 0)
