@@ -11,7 +11,7 @@ from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.engine import Input
 from fairseq_plugins.search.text import Output
 
-from .folder import ATTENTION, COPIED, QUERY, UNKNOWN, Export
+from .folder import ATTENTION, COPIED, END, PADDING, QUERY, UNKNOWN, Export
 
 # Initial positions of a cache, which doubles when full. It does not depend on the batch, because
 # onnxruntime plans its memory anew for each new shape of an input.
@@ -23,6 +23,7 @@ OF_COPIES = ("source_words", "source_places", "source_before")
 OF_SENTENCES = ("totals", "real", "ancestors", "tokens", *OF_COPIES)
 LEAST = 1e-30  # least attention to an unknown subword, as in `torch_backend.unknown`
 CANDIDATES = {"best_totals": np.float32, "best_tokens": np.int64, "parents": np.int64}
+CONTINUED = [("total", "f4"), ("token", "i8"), ("parent", "i8"), ("copied", "i8")]
 Candidates = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -86,25 +87,23 @@ class _Batch:
         self.limits = np.array([source.limit for source in sources])
         self.first_limit, self.last_step = int(self.limits.min()), int(self.limits.max())
         self.prefixes = max(len(source.prefix) for source in sources)
-        # per step: the last token, the parent and the score of each hypothesis
+        # of each step and row: what each hypothesis continues with
         log = (self.last_step + 1, count, beam)
-        self.token_log, self.parent_log = np.zeros(log, np.int64), np.zeros(log, np.int64)
-        self.total_log = np.zeros(log, np.float32)
-        self.copied = copied
-        self.copied_log = np.full(log if copied else (0, count), -1)
-        self.aligned = aligned
-        self.attention_log: list[np.ndarray] = []  # of each step, B x n x S
+        self.log = np.zeros(log, CONTINUED)
+        self.copied, self.aligned = copied, aligned
+        # of each step and source
+        self.attention_log = np.zeros((*log, numbers.shape[1]) if aligned else 0, np.float32)
         self.groups = options.diverse_beam_groups
         self.overlap = np.zeros((count, self.groups, self.groups), np.float32)
         self.history: np.ndarray | None = None
         if options.no_repeat_ngram:
-            self.history = np.full((count, beam, self.last_step + 2), export.eos, np.int64)
+            self.history = np.full((count, beam, self.last_step + 2), END, np.int64)
         self.draws = [
             np.random.default_rng([options.seed, source.number, source.part])
             for source in (sources if options.sampling else [])
         ]
         self.arrays: dict[str, np.ndarray] = {
-            "real": (tokens != export.pad).astype(np.int32),
+            "real": (tokens != PADDING).astype(np.int32),
             "step": np.zeros(1, np.int32),
             "count": np.zeros(1, np.int64),
         }
@@ -129,7 +128,7 @@ class _Batch:
             totals=totals,
             width=np.full(1, self.width, np.int32),
             ancestors=np.zeros((*size, capacity), np.int32),
-            tokens=np.full(size, self.export.eos, np.int64),
+            tokens=np.full(size, END, np.int64),
         )
         self.caches = [
             np.zeros((*size, *shape[1:2], capacity, *shape[3:]), np.float32)
@@ -153,8 +152,8 @@ class _Batch:
         found = {"source_words": tokens, "source_places": places}
         if self.export.goes_on_copying:
             before = np.roll(numbers, 1, axis=1)
-            before[:, 0] = self.export.eos
-            found["source_before"] = np.where(tokens == self.export.pad, -1, before)
+            before[:, 0] = END
+            found["source_before"] = np.where(tokens == PADDING, -1, before)
         return found
 
     def run(self) -> list[list[Output]]:
@@ -164,17 +163,21 @@ class _Batch:
             forced = self._force()
             self.export.decoder.run_with_iobinding(self.binding)
             if self.aligned:
-                self.attention_log.append(self._attention())
-            if self.groups:
-                candidates = self._diverse(forced)
+                self.attention_log[self.step, self.rows, : self.width] = self._attention()
+            if self.unknown is not None:
+                self.unknown.share(self.outputs[ATTENTION])
+            if self.options.sampling:
+                candidates = self._sampled(*self._scores(forced))
+            elif self.groups:
+                candidates = self._diverse(*self._scores(forced))
             else:
-                candidates = self._sampled() if self.options.sampling else self._best()
+                candidates = self._best()
                 for row, token in forced:
                     self._take_forced(row, token, *candidates)
             # the end symbol is rare, and special symbols have the smallest numbers
             ends = None
-            if np.count_nonzero(candidates[1] <= self.export.eos):
-                ends = (candidates[1] == self.export.eos) & (candidates[0] > NEVER)
+            if np.count_nonzero(candidates[1] <= END):
+                ends = (candidates[1] == END) & (candidates[0] > NEVER)
                 self._finish(ends, *candidates)
             if self.step >= self.first_limit:
                 self.alive &= self.step < self.limits
@@ -221,9 +224,9 @@ class _Batch:
     def _choose_count(self) -> None:
         """Request enough candidates to keep 2 n after removing forbidden ones."""
         beam, options = self.options.beam, self.options
-        self.never = [self.export.pad]
+        self.never = [PADDING]
         if self.step < options.min_len:
-            self.never.append(self.export.eos)
+            self.never.append(END)
         self.repeated = self._repeated() if options.no_repeat_ngram else []
         repeated = 0
         if self.repeated:
@@ -264,7 +267,7 @@ class _Batch:
             if self.step < len(prefix):
                 rows.append((row, int(prefix[self.step])))
             elif self.step >= self.limits[row]:
-                rows.append((row, self.export.eos))
+                rows.append((row, END))
         for row, token in rows:
             self.forced[row] = token if token < self.vocabulary else UNKNOWN
         return rows
@@ -274,12 +277,9 @@ class _Batch:
     ) -> None:
         """Make a forced token the only candidate of each hypothesis."""
         width = self.width
-        scores = self.outputs["forced_scores"][row, :, 0]
-        if self.options.temperature != 1:
-            scores = self.tempered[row, :, token]
+        scores = self.arrays["totals"][row] + self.outputs["forced_scores"][row, :, 0]
         if token >= self.vocabulary and self.unknown is not None:
             scores = scores + self.unknown.shares[row, :, token - self.vocabulary]
-        scores = self.arrays["totals"][row] + scores
         order = np.argsort(-scores, kind="stable")
         totals[row, :width], totals[row, width:] = scores[order], NEVER
         tokens[row], parents[row, :width] = token, order
@@ -288,9 +288,9 @@ class _Batch:
         """Totals, tokens and parents of the 2 n best candidates, each B x 2 n."""
         found = tuple(self.outputs[name] for name in CANDIDATES)
         if self.unknown is not None:
-            found = self.unknown.divide(self.outputs)
+            found = self.unknown.divide(*found)
         _, tokens, parents = found
-        if self.repeated or np.count_nonzero(tokens <= self.export.eos):
+        if self.repeated or np.count_nonzero(tokens <= END):
             bad = (tokens[:, :, None] == self.never).any(axis=2)
             for row, number, token in self.repeated:
                 bad[row] |= (parents[row] == number) & (tokens[row] == token)
@@ -300,7 +300,7 @@ class _Batch:
                 found = tuple(array[self.index, order] for array in found)
         return tuple(array[:, : 2 * self.options.beam] for array in found)  # type: ignore
 
-    def _scores(self) -> tuple[np.ndarray, int]:
+    def _scores(self, forced: list[tuple[int, int]]) -> tuple[np.ndarray, int]:
         """Log-probabilities, B x n x W + m with m unknown subwords, -inf if forbidden; and W."""
         options = self.options
         log_probs = self.binding.get_outputs()[len(self.outputs)].numpy()
@@ -308,34 +308,32 @@ class _Batch:
             log_probs = log_probs / options.temperature
             top = log_probs.max(axis=2, keepdims=True)
             log_probs -= top + np.log(np.exp(log_probs - top).sum(axis=2, keepdims=True))
-            self.tempered = log_probs.copy()
-        log_probs[:, :, self.never] = NEVER
         words = log_probs.shape[2]  # whole groups
+        columns = log_probs
         if self.unknown is not None:
-            log_probs = self.unknown.add_columns(log_probs)
-        for sentence, number, token in self.repeated:
-            log_probs[sentence, number, self._column(token, words)] = NEVER
-        return log_probs, words
+            columns = self.unknown.add_columns(log_probs)
 
-    def _column(self, token: int, words: int) -> int:
-        return token if token < self.vocabulary else token - self.vocabulary + words
+        def place(token: int) -> int:
+            return token if token < self.vocabulary else token - self.vocabulary + words
 
-    def _diverse(self, forced: list[tuple[int, int]]) -> Candidates:
+        kept = [
+            (log_probs if token == UNKNOWN else columns)[row, :, place(token)].copy()
+            for row, token in forced
+        ]
+        columns[:, :, self.never] = NEVER
+        for row, number, token in self.repeated:
+            columns[row, number, place(token)] = NEVER
+        for (row, token), scores in zip(forced, kept):
+            columns[row] = NEVER
+            columns[row, :, place(token)] = scores
+        return columns, words
+
+    def _diverse(self, log_probs: np.ndarray, words: int) -> Candidates:
         """The 2 n candidates of fairseq's DiverseBeamSearch: group g has hypotheses g, g + G, ...
 
         A token loses the strength for each candidate of an earlier group that has it, and once more
         for each earlier token that both groups shared.
         """
-        if self.unknown is not None:
-            self.unknown.divide(self.outputs)  # for its shares
-        log_probs, words = self._scores()
-        raw = self.outputs["forced_scores"][:, :, 0]
-        for row, token in forced:
-            scores = raw[row].copy()
-            if token >= self.vocabulary and self.unknown is not None:
-                scores += self.unknown.shares[row, :, token - self.vocabulary]
-            log_probs[row] = NEVER
-            log_probs[row, :, self._column(token, words)] = scores
         rows, _, columns = log_probs.shape
         size = 2 * self.options.beam // self.groups
         totals = np.empty((rows, size, self.groups), np.float32)
@@ -360,14 +358,11 @@ class _Batch:
         tokens = np.where(tokens < words, tokens, tokens - words + self.vocabulary)
         return totals.reshape(rows, -1), tokens.reshape(rows, -1), parents.reshape(rows, -1)
 
-    def _sampled(self) -> Candidates:
-        """One drawn token per hypothesis, in the format of `_best`."""
-        beam, options = self.options.beam, self.options
-        totals, tokens, parents = self._best()
-        totals[:] = NEVER
-        parents[:, :beam] = np.arange(beam)
-        log_probs, words = self._scores()
-        own = words
+    def _sampled(self, log_probs: np.ndarray, words: int) -> Candidates:
+        """Totals, tokens and parents of one drawn token per hypothesis, each B x n."""
+        options, own = self.options, words
+        shape = log_probs.shape[:2]
+        totals, tokens = np.full(shape, NEVER, np.float32), np.zeros(shape, np.int64)
         for row in np.flatnonzero(self.alive):
             if self.unknown is not None:  # draws do not depend on other sentences
                 own = words + int(self.unknown.counts[row])
@@ -387,9 +382,9 @@ class _Batch:
                 allowed = np.where(scores >= least, scores, NEVER)
             # Gumbel-max: the index of the largest sum is a draw from the distribution
             chosen = (allowed + self.draws[row].gumbel(size=scores.shape)).argmax(axis=1)
-            tokens[row, :beam] = np.where(chosen < words, chosen, chosen - words + self.vocabulary)
-            totals[row, :beam] = self.arrays["totals"][row] + scores[np.arange(beam), chosen]
-        return totals, tokens, parents
+            tokens[row] = np.where(chosen < words, chosen, chosen - words + self.vocabulary)
+            totals[row] = self.arrays["totals"][row] + scores[np.arange(len(chosen)), chosen]
+        return totals, tokens, np.broadcast_to(np.arange(shape[1]), shape)
 
     def _finish(
         self, ends: np.ndarray, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray
@@ -404,26 +399,20 @@ class _Batch:
             self.alive[row] = len(found) < beam
 
     def _hypothesis(self, row: Any, parent: Any, total: float) -> Output:
-        tokens, path = [self.export.eos], [float(total)]
-        places: list[int] = []
-        parents = [parent]
-        for step in range(self.step - 1, -1, -1):
-            place = step, row, parent
-            tokens.append(int(self.token_log[place]))
-            path.append(float(self.total_log[place]))
-            if self.copied:
-                places.append(int(self.copied_log[place]))
-            parent = self.parent_log[place]
-            parents.append(parent)
-        scores = [after - before for after, before in zip(path, [*path[1:], 0.0])][::-1]
+        source, parents, path = self.rows[row], [parent], []
+        for log in self.log[: self.step, row][::-1]:
+            path.append(log[parents[-1]].item())
+            parents.append(path[-1][2])
+        totals, tokens, _, places = zip(*path[::-1]) if path else [()] * 4
+        scores = [after - before for after, before in zip([*totals, float(total)], [0.0, *totals])]
         score = float(total) / (self.step + 1) ** self.options.lenpen
-        where = [None if at < 0 else at for at in places[::-1]]
+        where = [None if at < 0 else at for at in places] if self.copied else []
         attention = None
         if self.aligned:
-            rows = [each[row, at] for each, at in zip(self.attention_log, parents[::-1])]
-            attention = np.stack(rows)[:, : len(self.sources[self.rows[row]].pieces)]
+            attention = self.attention_log[range(self.step + 1), source, parents[::-1]]
+            attention = attention[:, : len(self.sources[source].pieces)]
         complete = self.step < self.limits[row]
-        return Output(tokens[::-1], bool(complete), where, score, scores, attention)
+        return Output([*tokens, END], bool(complete), where, score, scores, attention)
 
     def _continue(
         self,
@@ -443,17 +432,17 @@ class _Batch:
                     array[self.index, order] for array in (totals, tokens, parents)
                 )
         totals, tokens, parents = totals[:, :beam], tokens[:, :beam], parents[:, :beam]
-        self.total_log[step], self.token_log[step] = totals, tokens
-        self.parent_log[step] = parents
+        log = self.log[step]
+        log["total"], log["token"], log["parent"] = totals, tokens, parents
         if self.copied:
-            self.copied_log[step] = self._copied_from(totals, tokens, parents)
+            log["copied"] = self._copied_from(totals, tokens, parents)
         if self.width < beam:
             self._widen()
         arrays["totals"][:] = totals
         arrays["tokens"][:] = tokens
         if self.step == 0 or self.prefixes or self.needs_all:
             # candidates without a score may have tokens outside the vocabulary
-            arrays["tokens"][totals == NEVER] = self.export.eos
+            arrays["tokens"][totals == NEVER] = END
         if self.history is not None:
             self.history[:, :, : step + 1] = self.history[self.index, parents, : step + 1]
             self.history[:, :, step + 1] = tokens
@@ -473,9 +462,7 @@ class _Batch:
         rows, heads, _, size = keys.shape
         query = self.outputs[QUERY].reshape(rows, -1, heads, size).transpose(0, 2, 1, 3)
         scores = query @ keys.transpose(0, 1, 3, 2) * np.float32(size**-0.5)
-        scores = np.where(
-            (self.numbers[self.rows] == self.export.pad)[:, None, None], NEVER, scores
-        )
+        scores = np.where((self.numbers[self.rows] == PADDING)[:, None, None], NEVER, scores)
         weights = np.exp(scores - scores.max(axis=3, keepdims=True))
         weights /= weights.sum(axis=3, keepdims=True)
         return np.asarray(weights.mean(axis=1))
@@ -519,10 +506,7 @@ class _Batch:
         self.caches = [cache[: len(kept)] for cache in self.caches]
         self.memory = [self.export.value(value.numpy()[kept]) for value in self.memory]
         self.rows, self.alive, self.limits = self.rows[kept], self.alive[kept], self.limits[kept]
-        self.token_log, self.parent_log = self.token_log[:, kept], self.parent_log[:, kept]
-        self.total_log, self.copied_log = self.total_log[:, kept], self.copied_log[:, kept]
-        self.attention_log = [each[kept] for each in self.attention_log]
-        self.overlap = self.overlap[kept]
+        self.log, self.overlap = self.log[:, kept], self.overlap[kept]
         if self.unknown is not None:
             self.unknown.keep(kept)
         if self.history is not None:
@@ -557,10 +541,8 @@ class _Unknown:
         """Keep only these sentences."""
         self.counts, self.at = self.counts[kept], self.at[kept]
 
-    def divide(self, outputs: dict[str, np.ndarray]) -> Candidates:
+    def divide(self, totals: np.ndarray, tokens: np.ndarray, parents: np.ndarray) -> Candidates:
         """Totals, tokens and parents of the candidates of a step, the best first."""
-        totals, tokens, parents = (outputs[name] for name in CANDIDATES)
-        self.shares = self._shares(outputs[ATTENTION])
         divided = (tokens == UNKNOWN) & (self.counts > 0)[:, None]
         rows, columns = divided.nonzero()
         if not len(rows):
@@ -578,15 +560,16 @@ class _Unknown:
         return tuple(found)  # type: ignore
 
     def add_columns(self, log_probs: np.ndarray) -> np.ndarray:
-        """Log-probabilities, B x n x W, with m columns at the end, after `divide`."""
+        """Log-probabilities, B x n x W, with m columns at the end."""
         whole = log_probs[:, :, UNKNOWN, None]
         log_probs = np.concatenate([log_probs, whole + self.shares], axis=2)
         log_probs[self.counts > 0, :, UNKNOWN] = NEVER
         return log_probs
 
-    def _shares(self, attention: np.ndarray) -> np.ndarray:
+    def share(self, attention: np.ndarray) -> None:
+        """Compute the shares of a step from the attention that copies, B x n x S."""
         real = self.at.any(axis=1, keepdims=True)
         mass = attention @ self.at + np.where(real, np.float32(LEAST), 0)
         with np.errstate(divide="ignore"):
             shares = np.log(mass) - np.log(mass.sum(axis=2, keepdims=True).clip(min=LEAST))
-        return np.asarray(shares, np.float32)
+        self.shares = np.asarray(shares, np.float32)
