@@ -16,10 +16,10 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import in_groups, read_lines
-from fairseq_plugins.text.subwords import SPECIAL, BytePairEncoding, SentencePiece
+from fairseq_plugins.text.subwords import SPECIAL, SentencePiece
 
 BATCH, CHARACTERS = 10_000, 1 << 22  # texts, and characters, that are segmented at a time
-MOST_WORDS = 500_000  # whose BPE is kept: 300 MB
+MOST_WORDS = 500_000  # whose numbers are kept: of BPE, 300 MB
 UNKNOWN = "<unk>"
 Numbers = list[list[int]]
 
@@ -33,17 +33,23 @@ class Symbols(dict[str, int]):
 
 
 class Words:
-    """Numbers of texts whose symbols spaces separate.
+    """Numbers of texts of words that spaces separate; each distinct word is segmented once.
 
-    Symbols that fairseq's dictionaries use as marks, such as ``</s>``, are unknown.
+    Args:
+        cut: gives the subwords of a word; without it, a word is a symbol, but one that fairseq's
+            dictionaries use as a mark, such as ``</s>``, is unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cut: Callable[[str], str] | None = None):
+        cut = cut or (lambda word: UNKNOWN if word in SPECIAL else word)
         self.symbols = Symbols()
-        self._known = _Cache(lambda word: self.symbols[UNKNOWN if word in SPECIAL else word])
+        self._known = _Cache(lambda word: [self.symbols[each] for each in cut(word).split()])
 
     def __call__(self, texts: Sequence[str]) -> Numbers:
-        return [[self._known[word] for word in text.split()] for text in texts]
+        if len(self._known) > MOST_WORDS:
+            self._known.clear()
+        known = self._known
+        return [[n for word in text.split() for n in known[word]] for text in texts]
 
 
 class Bytes:
@@ -54,20 +60,6 @@ class Bytes:
 
     def __call__(self, texts: Sequence[str]) -> Numbers:
         return [list(text.encode("utf-8")) for text in texts]
-
-
-class WordsInSubwords:
-    """Numbers of the BPE of texts; each distinct word is segmented once."""
-
-    def __init__(self, model: BytePairEncoding):
-        self.symbols = Symbols()
-        self._known = _Cache(lambda word: [self.symbols[each] for each in model.cut(word).split()])
-
-    def __call__(self, texts: Sequence[str]) -> Numbers:
-        if len(self._known) > MOST_WORDS:
-            self._known.clear()
-        known = self._known
-        return [[n for word in text.split() for n in known[word]] for text in texts]
 
 
 class Pieces:
@@ -106,7 +98,7 @@ class Encoder:
     """Numbers of the texts of one side: in parts, truncated and joined again.
 
     Args:
-        numbers: `Words`, `Bytes`, `WordsInSubwords` or `Pieces`; sides may share one.
+        numbers: `Words`, `Bytes` or `Pieces`; sides may share one.
         lowercase: whether to lower-case texts.
         parts: separates a text into parts; None for one part.
         separator: the symbol between the numbers of parts.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.binary import Encoder, Pieces, WordsInSubwords
+from fairseq_plugins.data.binary import Encoder, Pieces, Words
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.pipeline import TOKENS, Shards, Task
 from fairseq_plugins.data.prepared_folder import Record
@@ -77,7 +77,7 @@ class Pairs(Task):
         return [folder / TOKENS / f"train.{language}" for language in self.sides]
 
     def encoders(self, model: Any, threads: int) -> tuple[Encoder, Encoder]:
-        numbers = WordsInSubwords(model) if self.subword == "bpe" else Pieces(model, threads)
+        numbers = Words(model.cut) if self.subword == "bpe" else Pieces(model, threads)
         return Encoder(numbers), Encoder(numbers)
 
     def advice(self, read: int, reasons: dict[str, int]) -> str:

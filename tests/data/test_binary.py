@@ -11,7 +11,6 @@ from fairseq_plugins.data.binary import (
     Encoder,
     Pieces,
     Words,
-    WordsInSubwords,
     binarise_words,
     build_dictionary,
     encode,
@@ -63,7 +62,7 @@ def test_files_are_those_of_fairseq_preprocess(kind, joined, tmp_path, monkeypat
         learnt = [tmp_path / "tokens" / "valid.de"]  # train has characters that the model lacks
         KINDS[kind].learn(learnt, tmp_path / "model", 60)
         model = KINDS[kind](tmp_path / "model")
-        numbers, cut = (WordsInSubwords(model) if kind == "bpe" else Pieces(model, 2)), model.cut
+        numbers, cut = (Words(model.cut) if kind == "bpe" else Pieces(model, 2)), model.cut
     special = {"</s>", "<pad>", "<s>"}
     for (split, side), of_side in lines.items():
         pieces = (" ".join("<unk>" if p in special else p for p in cut(x).split()) for x in of_side)
