@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import options
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.compat.literals import read_literal
@@ -14,18 +16,16 @@ from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.request import EvaluationRequest, apart
 from fairseq_plugins.options import fairseq_parser
+from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options
 from fairseq_plugins.search.choose_engine import open_engine
 from fairseq_plugins.search.engine import Engine
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
-from fairseq_plugins.search.torch_backend.trained_model import (
-    TrainedModel,
-    only_for_checkpoints,
-    search_options,
-)
+from fairseq_plugins.search.torch_backend.trained_model import TrainedModel
 
 # options of fairseq's tasks that this command sets or does anyway
 OF_THE_TASK = {"data", "source_lang", "target_lang", "truncate_source"}
 OF_CHECKPOINTS = ("fp16", "model_overrides", "batch_size")  # besides options of the search
+NOT_OF_SEARCH = {"_name", "max_len_a", "max_len_b"}  # of fairseq's options of generation
 LENGTHS = ("--max-len-a", "--max-len-b")
 
 
@@ -82,11 +82,14 @@ def options_of_export(given: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ConfigurationError: an option is only for checkpoints.
     """
-    search, unset = dict(vars(search_options(given))), generation_parser()
-    for name in OF_CHECKPOINTS:
+    ours = {FAIRSEQ_NAMES.get(each.name, each.name): each.name for each in fields(Options)}
+    of_checkpoints = {*GenerationConfig.__dataclass_fields__, *OF_CHECKPOINTS} - ours.keys()
+    unset = generation_parser()
+    for name in sorted(of_checkpoints - NOT_OF_SEARCH):
         if getattr(given, name) != unset.get_default(name):
-            raise ConfigurationError(only_for_checkpoints(name))
-    return search
+            raise ConfigurationError(f"{flag(name)} is for checkpoints, not for an exported model")
+    found = {name: getattr(given, theirs) for theirs, name in ours.items()}
+    return {**found, **{name: max(0, found[name]) for name in OFF_IN_FAIRSEQ}}
 
 
 def choose(run: Path, request: EvaluationRequest) -> list[Path]:
