@@ -70,7 +70,7 @@ def main(args: Export) -> int:
 
 
 def _comparisons(found: Any) -> list[str]:
-    """`Comparisons` of an export as lines of text for the terminal."""
+    """The `Comparison` of an export as lines of text for the terminal."""
     lines = []
     if found.too_long:
         lines.append(f"skipped: {found.too_long} sentences longer than the model's limit")

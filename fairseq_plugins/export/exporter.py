@@ -1,32 +1,15 @@
 """Export a trained model, and compare it with torch before renaming the folder to `out`."""
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.checkpoints import load_models
-from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
-from fairseq_plugins.search.onnx_backend.folder import Export
-from fairseq_plugins.search.text import LONGEST
-from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
-from fairseq_plugins.tasks.summarization import SummarizationTask
 
-from .architecture import classifies, limits
-from .comparison import (
-    Agreement,
-    compare,
-    compare_classes,
-    probabilities,
-    sample_limit,
-    search_with_torch,
-    sources_of,
-    texts_of,
-)
+from .architecture import limits
+from .comparison import Comparison, search_with_torch, sources_of
 from .folder import (
     check_new_folder,
     copy_text_processing,
@@ -40,13 +23,6 @@ from .folder import (
 EXACT = 1e-4  # the largest allowed difference of scores in float32
 
 
-class Comparisons(NamedTuple):
-    """The comparisons of an export."""
-
-    agreements: list[Agreement]  # the float32 graphs first
-    too_long: int  # sentences of the split over the model's limit, which are skipped
-
-
 def export(
     run: Path,
     out: Path,
@@ -54,7 +30,7 @@ def export(
     int8: bool = False,
     licence: str = "not stated",
     split: str | None = None,
-) -> Comparisons:
+) -> Comparison:
     """Write `out`: graphs, dictionaries, the subword model and `config.json`.
 
     Args:
@@ -66,7 +42,7 @@ def export(
         split: compare the output for all texts of "valid" or "test"; None for 20 texts.
 
     Returns:
-        The comparisons with torch: of the float32 graphs, and with `int8` of the 8-bit graphs.
+        The comparison with torch: of the float32 graphs, and with `int8` of the 8-bit graphs.
 
     Raises:
         ConfigurationError: the model cannot be exported, a file is missing, or the float32 graphs
@@ -75,7 +51,7 @@ def export(
     out = Path(out)
     check_new_folder(out)
     checkpoint, folder, model, task = _load(run, data)
-    compared = (_Classes if classifies(model) else _Texts)(folder, model, task, split)
+    comparison = Comparison(folder, model, task, split)
     with new_folder(out) as part:
 
         def finish() -> None:
@@ -84,59 +60,20 @@ def export(
         copy_text_processing(folder, task, part)
         write_graphs(model, part)
         finish()
-        found = [compared.agree(part, "float32")]
-        if found[0].equal < found[0].total or not found[0].largest_difference <= EXACT:
-            output, texts, scores = found[0].words
+        found = comparison.agree(part, "float32")
+        if found.equal < found.total or not found.largest_difference <= EXACT:
+            output, texts, scores = found.words
             raise ConfigurationError(
-                f"the exported model disagrees with torch: {output} equal for {found[0].equal} of "
-                f"{found[0].total} {texts}, {scores} differ by up to "
-                f"{found[0].largest_difference:.1e}; please report this with the options of the "
-                "model and the versions of torch and onnxruntime"
+                f"the exported model disagrees with torch: {output} equal for {found.equal} of "
+                f"{found.total} {texts}, {scores} differ by up to {found.largest_difference:.1e}; "
+                "please report this with the options of the model and the versions of torch and "
+                "onnxruntime"
             )
         if int8:
             quantize_graphs(part)
             finish()
-            found.append(compared.agree(part, "8-bit"))
-    return Comparisons(found, compared.too_long)
-
-
-class _Texts:
-    """The sentences that torch and an export translate or summarize."""
-
-    def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
-        self.model, self.task = model, task
-        longest = limits(model, task)[0] + 1  # with the end symbol
-        self.most: Callable[[int], int] = sample_limit
-        self.sources, self.too_long = sources_of(task, split, longest)
-        if split is not None:
-            self.most = Prepared(folder).length_limit(task.cfg.source_lang, task.cfg.target_lang)
-            if isinstance(task, SummarizationTask):
-                self.most = lambda source_length: LONGEST
-
-    @functools.cached_property
-    def expected(self) -> list[tuple[list[int], float]]:
-        return search_with_torch(self.model, self.task, self.sources, self.most)
-
-    def agree(self, part: Path, kind: str) -> Agreement:
-        return compare(Export(part), self.expected, self.sources, kind, self.most)
-
-
-class _Classes:
-    """The texts that torch and an export classify."""
-
-    too_long = 0  # they are truncated
-
-    def __init__(self, folder: Path, model: Any, task: Any, split: str | None):
-        self.sources = texts_of(task, split)
-        self.torch = TrainedClassifier("RUN", folder, model, task, cpu=True)
-
-    @functools.cached_property
-    def expected(self) -> Any:
-        return probabilities(self.torch, self.sources)
-
-    def agree(self, part: Path, kind: str) -> Agreement:
-        found = probabilities(ExportedClassifier(part), self.sources)
-        return compare_classes(found, self.expected, kind)
+            comparison.agree(part, "8-bit")
+    return comparison
 
 
 def export_to_ctranslate2(run: Path, out: Path, data: Path | None, int8: bool) -> float:

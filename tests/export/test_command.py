@@ -1,6 +1,5 @@
 """The command export: what it prints, what it refuses, and what it leaves behind."""
 
-import contextlib
 import errno
 import json
 import os
@@ -8,8 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,7 +20,6 @@ from fairseq_plugins.export import comparison, exporter
 from fairseq_plugins.export import ctranslate2 as converter
 from fairseq_plugins.export.folder import check_new_folder, new_folder
 from fairseq_plugins.search.onnx_backend.folder import Export
-from fairseq_plugins.search.text import Output
 from tests.conftest import SIZES, write_toy_text
 from tests.tiny_runs import call
 
@@ -123,12 +121,13 @@ def test_a_whole_split(capsys, monkeypatch, out, run, prepared):
 
 def test_an_export_that_disagrees_with_torch(monkeypatch, out, run):
     monkeypatch.setattr(exporter, "write_graphs", lambda *arguments: None)
-    monkeypatch.setattr(exporter, "Export", lambda folder: None)
+    monkeypatch.setattr(comparison, "Export", lambda folder: None)
+    monkeypatch.setattr(comparison, "search_with_export", lambda *arguments: [])
     for agreement in (
         comparison.Agreement("float32", 20, 19, 0.0),
         comparison.Agreement("float32", 20, 20, 1.0),
     ):
-        monkeypatch.setattr(exporter, "compare", lambda *arguments, result=agreement: result)
+        monkeypatch.setattr(comparison, "compare", lambda *arguments, result=agreement: result)
         assert "disagrees with torch" in refused(out, run)
 
 
@@ -210,15 +209,10 @@ with new_folder(Path("out")) as part:
     assert not os.listdir(tmp_path)
 
 
-def test_scores_that_are_no_numbers_differ(run, monkeypatch):
-    _, _, model, task = exporter._load(run, None)
-    target = SimpleNamespace(words=[""] * 20)
-    exported = SimpleNamespace(max_output=9, target=target, running=contextlib.nullcontext)
-    sources = [[7, 2]]
-    expected = comparison.search_with_torch(model, task, sources)
-    ours = [[Output(expected[0][0], True, score=float("nan"))]]
-    monkeypatch.setattr(comparison, "search", lambda *given: ours)
-    assert comparison.compare(exported, expected, sources).largest_difference == float("inf")
+@pytest.mark.parametrize("score", [float("nan"), np.array([0.5, float("nan")])])
+def test_scores_that_are_no_numbers_differ(score):
+    found = comparison.compare([([7, 2], score), ([2], 0.0)], [([7, 2], 0.5), ([2], 0.0)])
+    assert found.largest_difference == float("inf")
 
 
 def test_what_is_refused_before_anything_is_built(monkeypatch, out, run, prepared, tmp_path):

@@ -108,6 +108,10 @@ for _option, _registry in (("token-mixer", TOKEN_MIXERS), ("ffn", FEED_FORWARDS)
             CASES[_name] = ("transformer_ftc", f"--encoder-blocks 1,1 {_words}")
 
 
+def compare(exported, expected, sources):
+    return comparison.compare(comparison.search_with_export(exported, sources), expected)
+
+
 @pytest.fixture
 def sources(task):
     draw, dictionary = random.Random(3), task.source_dictionary
@@ -135,7 +139,7 @@ def test_hypotheses_equal_torch(request, monkeypatch, tmp_path, sources, arch, w
     assert exported.length_multiple % 3 == 0 or "linformer" not in words
     every = [*sources, [7] * 63 + [2], [8] * 60 + [2]]
     expected = comparison.search_with_torch(model, task, every)
-    found = comparison.compare(exported, expected, every)
+    found = compare(exported, expected, every)
     assert found.equal == found.total == len(every)
     assert found.largest_difference < exporter.EXACT
     if joined:
@@ -147,7 +151,9 @@ def test_hypotheses_equal_torch(request, monkeypatch, tmp_path, sources, arch, w
         monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
         export_folder.quantize_graphs(exported.folder)
         export_folder.write_config(model, task, exported.folder, {"int8": True}, "not stated")
-        found = comparison.compare(Export(exported.folder), expected, every)
+        found = comparison.compare(
+            comparison.search_with_export(Export(exported.folder), every), expected
+        )
         assert 1e-6 < found.largest_difference < 0.5
 
 
@@ -175,15 +181,14 @@ def test_classes_equal_torch(tmp_path, names):
     export_folder.write_config(model, task, tmp_path, {}, "not stated")
     draw = random.Random(3)
     sources = [[draw.randrange(4, 40) for _ in range(n)] for n in (1, 2, 7, 33, 64, 65, 130, 200)]
-    expected = comparison.probabilities(TrainedClassifier("", tmp_path, model, task, True), sources)
+    expected = comparison.classify(TrainedClassifier("", tmp_path, model, task, True), sources)
     exported = ExportedClassifier(tmp_path)
     assert exported.labels == ["0", "1", "2"] and exported.length_multiple > 1
-    found = comparison.compare_classes(
-        comparison.probabilities(exported, sources), expected, "float32"
-    )
+    found = comparison.compare(comparison.classify(exported, sources), expected)
+    probabilities = [row for _, row in expected]
     assert found.equal == found.total == len(sources)
-    assert found.largest_difference < 1e-5 < np.ptp(expected, axis=0).min()
-    for source, row in zip(sources, expected):
+    assert found.largest_difference < 1e-5 < np.ptp(probabilities, axis=0).min()
+    for source, row in zip(sources, probabilities):
         assert exported.probabilities([source])[0] == pytest.approx(row, abs=1e-5)
 
 
@@ -248,7 +253,9 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
     expected = comparison.search_with_torch(model, task, sources)
-    assert comparison.compare(exported, expected, sources).equal == len(sources)
+    assert comparison.compare(
+        comparison.search_with_export(exported, sources), expected
+    ).equal == len(sources)
     export_folder.quantize_graphs(exported.folder)
     export_folder.write_config(model, task, exported.folder, {}, "not stated")
     # of the same hypotheses, as those of random weights differ after any rounding
@@ -301,7 +308,7 @@ def test_shared_embeddings_are_stored_once(
     found = []
     for folder in (apart, shared):
         export_folder.write_config(model, joined_task, folder, {}, "not stated")
-        found.append(comparison.compare(Export(folder), expected, sources))
+        found.append(compare(Export(folder), expected, sources))
     assert found[0].equal == found[1].equal
     assert abs(found[0].largest_difference - found[1].largest_difference) < 1e-3
 
@@ -323,9 +330,8 @@ def test_graphs_name_no_files_of_the_machine(plain):
 def test_wrong_weights_are_found(plain, task, sources):
     model, exported = copy.deepcopy(plain[0]), plain[1]
     model.decoder.layers[0].fc1.bias.data += 1.0
-    found = comparison.compare(
-        exported, comparison.search_with_torch(model, task, sources), sources
-    )
+    expected = comparison.search_with_torch(model, task, sources)
+    found = compare(exported, expected, sources)
     assert found.equal < found.total or found.largest_difference > exporter.EXACT
 
 
@@ -367,11 +373,12 @@ def test_all_sentences_of_a_split(monkeypatch, plain, task):
     assert len(sources) == len(task.dataset("valid")) > 2 * comparison.BATCH
     assert too_long == 0
     expected = comparison.search_with_torch(model, task, sources)
-    found = comparison.compare(exported, expected, sources)
+    found = compare(exported, expected, sources)
     assert found.equal == found.total == len(sources)
     # hypotheses that the default limit ends
     longer = comparison.search_with_torch(model, task, sources[:9], lambda length: 60 + length)
-    found = comparison.compare(exported, longer, sources[:9], "float32", lambda n: 60 + n)
+    found = comparison.search_with_export(exported, sources[:9], lambda n: 60 + n)
+    found = comparison.compare(found, longer)
     assert found.equal == 9 and any(len(tokens) > 61 for tokens, _ in longer)
     assert all(len(tokens) <= 61 for tokens, _ in expected)
     with pytest.raises(ConfigurationError, match="--compare other"):
@@ -391,5 +398,5 @@ def test_a_vocabulary_smaller_than_the_beam(tmp_path, parse):
     export_folder.write_config(model, task, tmp_path, {}, "not stated")
     sources = [[4] * length + [2] for length in range(1, 6)]
     expected = comparison.search_with_torch(model, task, sources)
-    found = comparison.compare(Export(tmp_path), expected, sources)
+    found = compare(Export(tmp_path), expected, sources)
     assert found.equal == len(sources) and found.largest_difference < exporter.EXACT
