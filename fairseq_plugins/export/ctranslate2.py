@@ -109,23 +109,22 @@ def _check(model: Any) -> None:
     encoder, decoder = model.encoder, model.decoder
     if getattr(decoder, "copying", None) is not None:
         raise _unknown("--copy-attention")
-    layers = [_fairseq_layer(layer) for layer in encoder.layers]
-    if not layers:
-        raise _unknown("--encoder-layers 0")
-    if any(hasattr(layer, "ffn") for layer in decoder.layers):
-        raise _unknown("its decoder")
-    if decoder.quant_noise is not None:
-        raise _unknown("--quant-noise-pq")
-    if decoder.project_out_dim is not None:
-        raise _unknown("--decoder-output-dim")
-    if len({layer.self_attn.num_heads for layer in [*layers, *decoder.layers]}) > 1:
-        raise _unknown("encoder and decoder with different numbers of heads")
-    if encoder.embed_positions is None or decoder.embed_positions is None:
-        raise _unknown("--no-token-positional-embeddings")
-    if layers[0].normalize_before != decoder.layers[0].normalize_before:
-        raise _unknown("LayerNorms before the layers of one side only")
-    if layers[0].normalize_before and decoder.layer_norm is None:
-        raise _unknown("--no-decoder-final-norm")
+    layers = [*map(_fairseq_layer, encoder.layers), *decoder.layers]
+    heads = {layer.self_attn.num_heads for layer in layers}
+    positions = encoder.embed_positions, decoder.embed_positions
+    before = {bool(layer.normalize_before) for layer in layers}
+    for what, there in {
+        "--encoder-layers 0": not len(encoder.layers),
+        "its decoder": any(hasattr(layer, "ffn") for layer in decoder.layers),
+        "--quant-noise-pq": decoder.quant_noise is not None,
+        "--decoder-output-dim": decoder.project_out_dim is not None,
+        "encoder and decoder with different numbers of heads": len(heads) > 1,
+        "--no-token-positional-embeddings": None in positions,
+        "LayerNorms before the layers of one side only": len(before) > 1,
+        "--no-decoder-final-norm": before == {True} and decoder.layer_norm is None,
+    }.items():
+        if there:
+            raise _unknown(what)
 
 
 def _fairseq_layer(layer: Any) -> Any:

@@ -1,6 +1,7 @@
 """An encoder as an ONNX graph, with the source keys and values of all decoder layers or a head."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -44,10 +45,8 @@ def build(model: Any) -> onnx.ModelProto:
 
 def length_multiple(model: Any) -> int:
     """The length of a padded source must be a multiple of this number."""
-    found = pooled = 1
-    for layer in model.encoder.layers:
-        if getattr(layer, "starts_later_block", False):
-            pooled *= layer.time_pooling.window
+    found = 1
+    for layer, _, pooled in _with_pooling(model):
         mixer = getattr(layer, "mixer", None)
         found = math.lcm(found, pooled * (1 if mixer is None else mixer.length_multiple()))
     return found
@@ -55,16 +54,23 @@ def length_multiple(model: Any) -> int:
 
 def pair_bytes(model: Any) -> int:
     """The bytes that onnxruntime takes for a pair of positions in the largest attention layer."""
-    found, pooled = 0, 1
-    for layer in model.encoder.layers:
-        memory = pooled
-        if getattr(layer, "starts_later_block", False):
-            pooled *= layer.time_pooling.window
+    found = 0
+    for layer, memory, pooled in _with_pooling(model):
         attention: Any = getattr(layer, "self_attn", getattr(layer, "mixer", None))
         attention = getattr(attention, "attention", attention)
         if not getattr(attention, "is_linear", False):  # float32 scores of all heads, and a mask
             found = max(found, 4 * (getattr(attention, "num_heads", 1) + 1) // (pooled * memory))
     return found
+
+
+def _with_pooling(model: Any) -> Iterator[tuple[Any, int, int]]:
+    """The layers, each with the source positions of a position that it reads and that it writes."""
+    pooled = 1
+    for layer in model.encoder.layers:
+        memory = pooled
+        if getattr(layer, "starts_later_block", False):
+            pooled *= layer.time_pooling.window
+        yield layer, memory, pooled
 
 
 def _allow_more_positions(linformer: Linformer, more: int) -> None:

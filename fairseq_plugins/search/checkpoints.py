@@ -171,11 +171,6 @@ def training_of(state: dict[str, Any], where: str) -> Training:
     return Training(task, stored_words(state))
 
 
-def words_of(training: Training) -> Mapping[str, str]:
-    """`digests_of_words` of the training's folder: from the checkpoint, or as it is now."""
-    return training.words or digests_of_words(trained_on(training.task))
-
-
 def options_in(state: dict[str, Any], group: str) -> Any:
     """Options of the "model" or "task" in a checkpoint; fairseq's older ones have a Namespace."""
     kept = state.get("cfg")
@@ -261,7 +256,7 @@ def check_same_text(
         if pair is not None:
             directions.setdefault(pair, path)
         folder = trained_on(training.task)
-        known = words_of(training)
+        known = training.words or digests_of_words(folder)
         if differing(known, here):
             found = f" but with those in {folder}" if folder != data else ""
             raise ConfigurationError(

@@ -9,7 +9,6 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from fairseq_plugins.data.prepared_folder import Prepared
-from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError, flag
+from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError
 from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.batches import fill_batches
@@ -36,14 +35,13 @@ from fairseq_plugins.search.engine import (
     Place,
 )
 from fairseq_plugins.search.text import Output, write
+from fairseq_plugins.search.text import number_unknown as number_line
 
 from .batch_sizes import fill_by_memory
 from .copied import find_attention, find_copied, number_copied, of_rows
 from .generator import LIMITS, BeamGenerator
 from .int8 import quantize
-from .unknown import NUMBERS, number_prefix, number_unknown
-
-NOT_OF_SEARCH = ("_name", "max_len_a", "max_len_b")  # of fairseq's options of generation
+from .unknown import NUMBERS, number_unknown
 
 
 def generation_options(options: Options) -> GenerationConfig:
@@ -52,26 +50,6 @@ def generation_options(options: Options) -> GenerationConfig:
     given.pop("seed")
     given.update({name: given[name] or -1 for name in OFF_IN_FAIRSEQ})
     return GenerationConfig(**given)
-
-
-def search_options(generation: Any) -> Options:
-    """The opposite of `generation_options`.
-
-    Raises:
-        ConfigurationError: an option is only for checkpoints.
-    """
-    names = {field.name: FAIRSEQ_NAMES.get(field.name, field.name) for field in fields(Options)}
-    found = {ours: getattr(generation, name) for ours, name in names.items()}
-    found.update({name: max(0, found[name]) for name in OFF_IN_FAIRSEQ})
-    options = Options(**found)
-    for name, value in vars(generation_options(options)).items():
-        if name not in NOT_OF_SEARCH and getattr(generation, name) != value:
-            raise ConfigurationError(only_for_checkpoints(name))
-    return options
-
-
-def only_for_checkpoints(name: str) -> str:
-    return f"{flag(name)} is for checkpoints, not for an exported model"
 
 
 class _Batch(NamedTuple):
@@ -189,12 +167,10 @@ class TrainedModel(Loaded):
             (len(each.prefix), each.limit * one_limit, n * bool(each.terms))
             for n, each in enumerate(inputs, 1)
         ]
-        batches = None
+        limits = [each.limit for each in inputs]
+        batches = fill_batches(lengths, self.max_tokens, self.max_sentences, kinds)
         if self.by_memory:
-            limits = [each.limit for each in inputs]
-            batches = fill_by_memory(self.generator, lengths, limits, kinds=kinds)
-        if batches is None:
-            batches = fill_batches(lengths, self.max_tokens, self.max_sentences, kinds)
+            batches = fill_by_memory(self.generator, lengths, limits, kinds=kinds) or batches
 
         def prepare(batch: list[int]) -> _Batch:
             return self._prepare([inputs[n] for n in batch], [tokens[n] for n in batch])
@@ -278,13 +254,14 @@ class TrainedModel(Loaded):
         if not any(each.prefix for each in inputs):
             return None
         dictionary = self.task.target_dictionary
-        lines = _encode(dictionary, [each.prefix for each in inputs])
+        lines = [line[:-1] for line in _encode(dictionary, [each.prefix for each in inputs])]
         if isinstance(self.generator, BeamGenerator):  # others do not know these numbers
-            lines = [
-                number_prefix(line, dictionary, each.prefix, own)
-                for line, each, own in zip(lines, inputs, lacking)
-            ]
-        return collate_tokens([line[:-1] for line in lines], dictionary.pad())
+            for line, each, own in zip(lines, inputs, lacking):
+                numbers, _ = number_line(
+                    each.prefix, line.tolist(), dictionary.unk(), len(dictionary), own
+                )
+                line.copy_(torch.tensor(numbers))
+        return collate_tokens(lines, dictionary.pad())
 
 
 @contextlib.contextmanager

@@ -48,21 +48,6 @@ def number_unknown(
     return found
 
 
-def number_prefix(
-    tokens: Tensor, dictionary: Any, pieces: Sequence[str], lacking: Sequence[str]
-) -> Tensor:
-    """The tokens of a prefix, numbering unknown subwords that its source also has.
-
-    Args:
-        tokens: of the prefix.
-        dictionary: fairseq's dictionary, of V tokens.
-        pieces: the subwords of the prefix.
-        lacking: the unknown subwords of the source.
-    """
-    numbers, _ = number_line(pieces, tokens.tolist(), dictionary.unk(), len(dictionary), lacking)
-    return tokens.new_tensor(numbers)
-
-
 def to_known(tokens: Tensor, dictionary: Any) -> Tensor:
     """The tokens that a model reads: <unk> replaces tokens from V on."""
     return tokens.masked_fill(tokens.ge(len(dictionary)), dictionary.unk())
