@@ -90,7 +90,7 @@ class ChunkedProducts(torch.autograd.Function):
                 torch.mul(grad_first, first, out=grad_second)
                 grad_first.mul_(second)
                 second.mul_(first)  # C_j
-                _add_product(grad_contract[pair], second.t(), grad_pair, ctx.scale)
+                add_product(grad_contract[pair], second.t(), grad_pair, ctx.scale)
                 # `first` is zero where relu or dropout gave zero: one test serves both
                 torch.ops.aten.threshold_backward.grad_input(
                     grad_first, first, 0, grad_input=grad_first
@@ -98,7 +98,7 @@ class ChunkedProducts(torch.autograd.Function):
                 for i, grad_wide in ((2 * pair, grad_first), (2 * pair + 1, grad_second)):
                     part = slice(i * size, (i + 1) * size)
                     torch.mm(grad_wide, expand_weight[i].t(), out=grad_inner[rows, part])
-                    _add_product(grad_expand[i], inner[rows, part].t(), grad_wide)
+                    add_product(grad_expand[i], inner[rows, part].t(), grad_wide)
                     grad_expand_bias[i, 0] += grad_wide.sum(dim=0, dtype=total)
         return (
             grad_inner,
@@ -142,7 +142,8 @@ def _expand(
         first.mul_(keep[pair, rows])
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+    """Add the product of two matrices, times `scale`, to `total`, in its dtype."""
     if total.dtype == left.dtype:
         total.addmm_(left, right, alpha=scale)
     else:  # half precision: sum the chunks in float32

@@ -6,7 +6,6 @@ logits do not grow with the batch.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from fairseq_plugins.layers.chunked_products import add_product
 from fairseq_plugins.layers.copying import Copies
 
 CHUNK = 512  # rows of logits in memory at a time, on a CPU
@@ -103,8 +103,7 @@ def chunked_loss(
         d KL(p || q) / d z = p (log p / q - KL(p || q))    with q the other pass's softmax,
         d KL(p || q) / d c = q - p                         and c its logits
 
-    The term ``-e`` is the same for every word, so its gradient has rank 1 and is added once at the
-    end. Forward computes the gradients of features and weight while it has the softmax of a chunk.
+    Forward computes the gradients of features and weight while it has the softmax of a chunk.
 
     With copies (see `CopyAttention`), the objective is that of the mixture P, with label smoothing:
     ``-sum_v w_v log P(v)``, where ``w_v`` is ``1 - smoothing`` for the target and ``e`` for other
@@ -198,8 +197,15 @@ class _ChunkedLoss(torch.autograd.Function):
         nll_loss, smooth_loss, divergence, correct = (
             torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
         )
-        needed = [with_gradients and input_needs for input_needs in ctx.needs_input_grad[:4]]
-        gradients = _Gradients(needed, features, weight, log_odds, objective, counted)
+        of_features, of_weight, of_bias, of_odds = (
+            torch.zeros_like(x, dtype=exact)
+            if x is not None and with_gradients and needed
+            else None
+            for x, needed in zip((features, weight, bias, log_odds), ctx.needs_input_grad)
+        )
+        scale, weight_scale = 1.0, 1.0
+        if features.dtype == torch.float16:
+            scale, weight_scale = _half_scales(objective)
         for start in range(0, features.size(1), chunk):
             here = slice(start, start + chunk)
             xs, y = features[:, here], target[here]
@@ -224,27 +230,40 @@ class _ChunkedLoss(torch.autograd.Function):
                     best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
                     correct += _masked(best.eq(y), kept).sum()
                 log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
-                gain, wanted = -F.logsigmoid(-log_ratio), words.eq(y.unsqueeze(1)).to(exact)
+                wanted = words.eq(y.unsqueeze(1)).to(exact)
                 of_rows = None if kept is None else kept.unsqueeze(1)
-                gain = _masked(gain, of_rows)
+                gain = _masked(-F.logsigmoid(-log_ratio), of_rows)
                 nll_loss -= (gain * wanted).sum()
                 smooth_loss -= gain.sum()
                 copied = log_ratio.sigmoid().mul_(share + confidence * wanted)  # c
                 copied = _masked(copied, of_rows)
                 grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))  # p - p sum_v c_v
                 grads[0].scatter_add_(1, words, copied)
-                gradients.set_log_odds(here, copied)
+                if of_odds is not None:
+                    of_odds[here] = -copied
             for number, part in enumerate(objective.cross_entropy):
                 x, grad, normalizer = xs[number], grads[number], normalizers[number]
                 if part != 0:
                     nll_loss += part * (normalizer - at_target[number]).sum()
                     sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
                     smooth_loss += part * (normalizer * vocabulary - _masked(sums, kept)).sum()
-                    at_y = part * confidence
-                    grad[rows, y] -= at_y if kept is None else at_y * kept.to(exact)
-                gradients.add(number, here, x, grad)
-
-        ctx.save_for_backward(*gradients.finish(share, weight_sum))
+                    counts: Any = part if kept is None else part * kept.to(exact)
+                    grad.t().sub_(share * counts)  # of every word
+                    grad[rows, y] -= confidence * counts
+                if of_bias is not None:
+                    of_bias += grad.sum(dim=0)
+                if of_features is None and of_weight is None:
+                    continue
+                grad = (grad if scale == 1 else grad.mul_(scale)).to(x.dtype)
+                if of_features is not None:
+                    of_features[number, here] = grad.mm(weight)
+                if of_weight is not None:
+                    x = x if scale == 1 else x * (weight_scale / scale)
+                    add_product(of_weight, grad.t(), x)
+        for summed, by in (of_features, scale), (of_weight, weight_scale):
+            if summed is not None and by != 1:
+                summed.div_(by)
+        ctx.save_for_backward(of_features, of_weight, of_bias, of_odds)
         ctx.dtypes = [None if x is None else x.dtype for x in (features, weight, bias, log_odds)]
         ctx.mark_non_differentiable(nll_loss, divergence, correct)
         loss = confidence * nll_loss + share * smooth_loss + divergence
@@ -265,105 +284,8 @@ def _masked(values: Tensor, kept: Tensor | None) -> Tensor:
     return values if kept is None else values.masked_fill(~kept, 0)
 
 
-class _Gradients:
-    """Gradients of the inputs, summed over chunks in float32 (float64 for float64).
-
-    Args:
-        needed: whether gradients of features, weight, bias and log-odds are needed; others are
-            None.
-        features, weight, log_odds, counted: the inputs, as in `chunked_loss`.
-        objective: the objective of the passes.
-    """
-
-    def __init__(
-        self,
-        needed: Sequence[bool],
-        features: Tensor,
-        weight: Tensor,
-        log_odds: Tensor | None,
-        objective: Objective,
-        counted: Tensor | None = None,
-    ):
-        self.features, self.weight, self.objective = features, weight, objective
-        self.counted = counted
-        self.exact = torch.promote_types(features.dtype, torch.float32)
-        self.is_half = features.dtype == torch.float16
-        self.scale, self.weight_scale = _half_scales(objective) if self.is_half else (1.0, 1.0)
-        for_features, for_weight, for_bias, for_odds = needed
-        exact = self.exact
-        self.of_features = torch.empty_like(features, dtype=exact) if for_features else None
-        self.of_weight = torch.zeros_like(weight, dtype=exact) if for_weight else None
-        self.of_bias = weight.new_zeros(weight.size(0), dtype=exact) if for_bias else None
-        self.of_odds = torch.empty_like(log_odds) if for_odds else None  # type: ignore[arg-type]
-
-    def set_log_odds(self, here: slice, copied: Tensor) -> None:
-        """Set the gradient of a chunk's log-odds, from the c of `chunked_loss`."""
-        if self.of_odds is not None:
-            self.of_odds[here] = -copied
-
-    def add(self, number: int, here: slice, x: Tensor, grad: Tensor) -> None:
-        """Add the gradients of one pass of a chunk.
-
-        Args:
-            number: the number of the pass.
-            here: the chunk's tokens.
-            x: their features, n x d.
-            grad: the gradient of their logits without the share of every word, n x V; may be
-                overwritten.
-        """
-        if self.of_bias is not None:
-            self.of_bias += grad.sum(dim=0)
-        if self.of_features is None and self.of_weight is None:
-            return
-        grad = (grad.mul_(self.scale) if self.is_half else grad).to(x.dtype)
-        if self.of_features is not None:
-            rows = self.of_features[number, here]
-            if x.dtype == self.exact:
-                torch.mm(grad, self.weight, out=rows)
-            else:
-                rows.copy_(grad.mm(self.weight))
-        if self.of_weight is not None:
-            if x.dtype == self.exact:
-                self.of_weight.addmm_(grad.t(), x)
-            else:
-                scaled = x * (self.weight_scale / self.scale) if self.is_half else x
-                self.of_weight += grad.t().mm(scaled)
-
-    def finish(self, share: float, weight_sum: Tensor) -> list[Tensor | None]:
-        """Subtract the share of every word once, before gradients are rounded to inputs' dtypes.
-
-        Args:
-            share: e of `chunked_loss`.
-            weight_sum: sum of the words' weights, d; overwritten.
-
-        Returns:
-            the gradients of features, weight, bias and log-odds.
-        """
-        # the weights are filled on the device: a copy would make the host wait for the whole loss
-        passes = [weight_sum.new_full((), part) for part in self.objective.cross_entropy]
-        parts = torch.stack(passes)
-        if self.of_features is not None:
-            if self.is_half:
-                self.of_features.div_(self.scale)
-            of_every_word = (parts[:, None] * weight_sum.mul_(share)).unsqueeze(1)
-            if self.counted is not None:
-                of_every_word = of_every_word * self.counted.to(self.exact).unsqueeze(1)
-            self.of_features.sub_(of_every_word)
-        if self.of_weight is not None:
-            if self.is_half:
-                self.of_weight.div_(self.weight_scale)
-            features = self.features
-            if self.counted is not None:
-                features = features * self.counted.to(features.dtype).unsqueeze(1)
-            self.of_weight.sub_(parts.mul(share) @ features.sum(dim=1, dtype=self.exact))
-        if self.of_bias is not None:
-            count = self.features.size(1) if self.counted is None else self.counted.sum()
-            self.of_bias.sub_(share * count)
-        return [self.of_features, self.of_weight, self.of_bias, self.of_odds]
-
-
 def _distributions(
-    logits: list[Tensor], objective: Objective, kept: Tensor | None = None
+    logits: list[Tensor], objective: Objective, kept: Tensor | None
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
     """The terms of a chunk's loss that do not depend on the targets, and their gradients.
 
