@@ -12,8 +12,10 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import TransformerDecoderLayer
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .activation import activate
+from .packed import Layout
 from .residual import add_and_normalise
 
 # options of fairseq's decoder layers that `run_decoder_layer` does not support
@@ -142,3 +144,15 @@ def embed(side: Any, words: Tensor, positions: Tensor | None) -> Tensor:
     if side.layernorm_embedding is not None:
         x = side.layernorm_embedding(x)
     return side.dropout_module(x)
+
+
+def embed_packed(side: Any, tokens: Tensor, found: Tensor, at: Layout) -> Tensor:
+    """`embed` of packed tokens, N x d, with zeros at padding; `found` are their embeddings."""
+    padding, table, positions = tokens.eq(side.padding_idx), side.embed_positions, None
+    if table is not None:
+        numbers = (at.offset + 1).masked_fill(padding, 0) + side.padding_idx
+        if hasattr(table, "weights"):  # sinusoidal
+            positions = table.weights.index_select(0, numbers)
+        else:
+            positions = F.embedding(numbers, table.weight, side.padding_idx)
+    return embed(side, found, positions).masked_fill(padding.unsqueeze(1), 0.0)

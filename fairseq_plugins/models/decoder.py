@@ -14,7 +14,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
 from fairseq_plugins.layers.decoder_layer import (
     DecoderLayer,
-    embed,
+    embed_packed,
     has_standard_layers,
     run_decoder_layer,
 )
@@ -153,28 +153,19 @@ class Decoder(TransformerDecoderBase):
         source, as the log-odds always do.
         """
         source: Layout | None = None
-        memory: Tensor | None = None
+        memory = words = None
         if encoder_out is not None and len(encoder_out["encoder_out"]) > 0:
             real = ~encoder_out["encoder_padding_mask"][0]
             source, source_index = layout_of(real)
             padded = encoder_out["encoder_out"][0].transpose(0, 1)
             memory = take_rows(padded.flatten(0, 1), source_index)
+            words = encoder_out["src_tokens"][0].flatten()[source_index]
         target, index = layout_of(prev_output_tokens.ne(self.padding_idx))
         previous = prev_output_tokens.flatten()[index]
-        positions: Tensor | None = None
-        if self.embed_positions is not None:
-            positions = self.embed_positions(prev_output_tokens)
-            positions = positions.expand(*prev_output_tokens.shape, -1).flatten(0, 1)
-            positions = take_rows(positions, index)
-        embedded = embed(self, self.embed_tokens(previous), positions)
+        found = self.embed_tokens(previous)
         # criterions that do not take packed output may read the weights: guided alignment does
-        need_weights = self.copying is not None or not self.packed_output
-        x, attention = decode_packed(self, embedded, target, memory, source, need_weights)
-        extra: dict[str, list[Tensor | None]] = {"attn": [attention]}
-        if self.copying is not None:
-            assert encoder_out is not None and source is not None and attention is not None
-            words = encoder_out["src_tokens"][0].flatten()[source_index]
-            extra.update(self.copy_packed(x, embedded, attention, words, source, previous, target))
+        need_weights = not self.packed_output
+        x, extra = decode_packed(self, previous, found, target, words, memory, source, need_weights)
         if self.packed_output:
             return x, {**extra, "positions": [index]}
 
@@ -190,59 +181,37 @@ class Decoder(TransformerDecoderBase):
             extra[name] = [None if rows is None else unpack(rows) for rows in extra[name]]
         return unpack(x), {**extra, "inner_states": []}
 
-    @torch.jit.unused
-    def copy_packed(
-        self,
-        x: Tensor,
-        embedded: Tensor,
-        attention: Tensor,
-        words: Tensor,
-        source: Layout,
-        previous: Tensor,
-        target: Layout,
-    ) -> dict[str, list[Tensor | None]]:
-        """What `CopyAttention` adds for N target positions, if the model copies.
-
-        Args:
-            x, embedded: N x C, output and input of the layers.
-            attention: N x width, the attention that copies, in the padded source.
-            words: N', the source, and its layout.
-            previous: N, the input token of each position; target: their layout.
-        """
-        assert self.copying is not None
-        # padding is 0 there
-        padded = source.to_padded((words - self.padding_idx).unsqueeze(1)).squeeze(2)
-        padded = padded + self.padding_idx
-        positions = find_word_positions(padded, self.vocabulary)[target.sentence]
-        before: Tensor | None = None
-        if self.copying.next is not None:
-            before = find_before(padded, self.padding_idx, self.end)[target.sentence]
-        return self.copying(x, embedded, attention, padded, positions, before, previous)
-
 
 def decode_packed(
     decoder: Any,
-    x: Tensor,
+    previous: Tensor,
+    found: Tensor,
     at: Layout,
+    words: Tensor | None,
     memory: Tensor | None,
     source: Layout | None,
     need_weights: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Run the layers of a decoder that `has_standard_layers` on packed sequences.
+) -> tuple[Tensor, dict[str, list[Tensor | None]]]:
+    """The forward of a decoder that `has_standard_layers` on packed sequences, without projection.
 
     Only real target positions are computed. If fairseq's `checkpoint_wrapper` wraps a layer,
     backward recomputes its activations.
 
     Args:
         decoder: fairseq's decoder, or one with other layers or networks.
-        x: N x d, embedded target positions; at: their layout.
-        memory: N' x C, the encoder's output, and `source`, its layout; or None for both.
-        need_weights: also return the attention of the last layer to the source.
+        previous, found: N and N x d, the input token of each target position, and its embedding;
+            at: their layout.
+        words, memory: N' and N' x C, the tokens and the output of the encoder, and `source`, their
+            layout; or None for all three.
+        need_weights: also return the attention of the last layer to the source, as copying does.
 
     Returns:
-        the features, N x C, and the mean over heads of the attention, N x width in the padded
-        source, zero at padding; or None.
+        the features, N x C, and a dictionary of what copying adds, and "attn", the mean over heads
+        of the attention, N x width in the padded source, zero at padding; or None.
     """
+    x = embedded = embed_packed(decoder, previous, found, at)
+    copying = getattr(decoder, "copying", None)
+    need_weights = need_weights or copying is not None
     weights: Tensor | None = None
     layers: list[Any] = list(decoder.layers)  # once: LayerDrop draws them
     memories: list[Any] = [memory] * len(layers)
@@ -279,4 +248,15 @@ def decode_packed(
         x = decoder.layer_norm(x)
     if decoder.project_out_dim is not None:
         x = decoder.project_out_dim(x)
-    return x, weights
+    extra: dict[str, list[Tensor | None]] = {"attn": [weights]}
+    if copying is not None:
+        assert words is not None and source is not None and weights is not None
+        # padding is 0 there
+        padded = source.to_padded((words - decoder.padding_idx).unsqueeze(1)).squeeze(2)
+        padded = padded + decoder.padding_idx
+        positions = find_word_positions(padded, decoder.vocabulary)[at.sentence]
+        before: Tensor | None = None
+        if copying.next is not None:
+            before = find_before(padded, decoder.padding_idx, decoder.end)[at.sentence]
+        extra.update(copying(x, embedded, weights, padded, positions, before, previous))
+    return x, extra

@@ -16,10 +16,9 @@ from fairseq.models.transformer import (
 from fairseq.modules import MultiheadAttention, TransformerEncoderLayer
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
-from torch.nn import functional as F
 
 from fairseq_plugins.data.packed_batches import Shape, parts
-from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers
+from fairseq_plugins.layers.decoder_layer import embed_packed, has_standard_layers
 from fairseq_plugins.layers.encoder_layer import EncoderLayer
 from fairseq_plugins.layers.packed import Layout
 from fairseq_plugins.layers.projections import is_linear, store_together
@@ -93,31 +92,11 @@ class PackedModel:
             found = both.split([len(words), len(previous)])
         else:
             found = tables[0](words), tables[1](previous)
-        memory = encode_packed(encoder, _embed(encoder, words, found[0], source[0]), source)
-        embedded = _embed(decoder, previous, found[1], target)
-        copying = getattr(decoder, "copying", None)
-        x, attention = decode_packed(
-            decoder, embedded, target, memory, source[0], copying is not None
-        )
-        extra: dict[str, Any] = {"attn": [attention], "sentences": [target.sentence]}
-        if copying is not None:
-            extra.update(
-                decoder.copy_packed(x, embedded, attention, words, source[0], previous, target)
-            )
+        memory = encode_packed(encoder, embed_packed(encoder, words, found[0], source[0]), source)
+        x, extra = decode_packed(decoder, previous, found[1], target, words, memory, source[0])
+        extra["sentences"] = [target.sentence]
         x = x.view(passes, shape.target, -1)
         return x if features_only else decoder.output_layer(x), extra
-
-
-def _embed(side: Any, tokens: Tensor, found: Tensor, at: Layout) -> Tensor:
-    """The input of the first layer, N x d, with zeros at padding; `found` are embedded tokens."""
-    padding, table, positions = tokens.eq(side.padding_idx), side.embed_positions, None
-    if table is not None:
-        numbers = (at.offset + 1).masked_fill(padding, 0) + side.padding_idx
-        if hasattr(table, "weights"):  # sinusoidal
-            positions = table.weights.index_select(0, numbers)
-        else:
-            positions = F.embedding(numbers, table.weight, side.padding_idx)
-    return embed(side, found, positions).masked_fill(padding.unsqueeze(1), 0.0)
 
 
 def store_projections_together(model: Any) -> None:
