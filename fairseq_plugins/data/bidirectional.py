@@ -4,10 +4,10 @@ Bidirectional pre-training trains a model first on both directions, with twice t
 one direction (BiT, Ding et al., EMNLP 2021; Bi-SimCut, Gao et al., NAACL 2022).
 """
 
-from collections.abc import Sequence
+import itertools
 from pathlib import Path
-from typing import Any
 
+from fairseq_plugins.data.binary import concatenate
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.prepared_folder import Prepared, check_unsharded
@@ -66,20 +66,10 @@ def join_directions(pair: Path, destination: Path) -> dict[str, int]:
             test = pair.glob(f"test.{'-'.join(languages)}.*")
             for name in (*names, model, *(path.name for path in test)):
                 copy(pair / name, preparation.folder / name)
-            joined = {split: _join(pair, preparation.folder, split, languages) for split in JOINED}
+            joined = {}
+            for split, side in itertools.product(JOINED, (0, 1)):
+                name = f"{split}.{'-'.join(languages)}"
+                both = [pair / f"{name}.{languages[number]}" for number in (side, 1 - side)]
+                joined[split] = concatenate(both, preparation.folder / both[0].name)
             preparation.finish({"examples": joined})
     return preparation.results["examples"]
-
-
-def _join(pair: Path, folder: Path, split: str, languages: Sequence[str]) -> int:
-    from fairseq.data import Dictionary, indexed_dataset
-
-    data = f"{split}.{'-'.join(languages)}"
-    types = len(Dictionary.load(str(pair / f"dict.{languages[0]}.txt")))
-    for first, second in (languages, languages[::-1]):
-        joined = str(folder / f"{data}.{first}")
-        builder: Any = indexed_dataset.make_builder(joined + ".bin", "mmap", types)
-        for language in (first, second):
-            builder.merge_file_(str(pair / f"{data}.{language}"))
-        builder.finalize(joined + ".idx")
-    return len(indexed_dataset.make_dataset(joined, "mmap"))

@@ -262,17 +262,34 @@ def _write_index(prefix: Path, sizes: np.ndarray, kind: np.dtype) -> None:
         index.write((pointers * kind.itemsize).tobytes())
 
 
-def renumber(source: Path, table: np.ndarray, prefix: Path) -> None:
-    """Write `prefix`.bin and .idx: the data of `source`, where `table[n]` replaces each n."""
+def concatenate(sources: Sequence[Path], prefix: Path, table: np.ndarray | None = None) -> int:
+    """Write `prefix`.bin and .idx: the data of `sources`, in order.
+
+    Args:
+        sources, prefix: without .bin and .idx.
+        table: `table[n]` replaces each number n; None: all stay.
+
+    Returns:
+        how many texts there are.
+
+    Raises:
+        ConfigurationError: a source is not of --dataset-impl mmap.
+    """
     from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 
-    if infer_dataset_impl(str(source)) != "mmap":
-        raise ConfigurationError(f"{source}.idx is not of fairseq's --dataset-impl mmap")
-    index = MMapIndexedDataset.Index(f"{source}.idx")
-    with open(f"{source}.bin", "rb") as file, open(f"{prefix}.bin", "wb") as out:
-        while len(found := np.fromfile(file, index.dtype, CHARACTERS)):
-            out.write(table[found].tobytes())
-    _write_index(prefix, index.sizes, table.dtype)
+    sizes = []
+    with open(f"{prefix}.bin", "wb") as out:
+        for source in sources:
+            if infer_dataset_impl(str(source)) != "mmap":
+                raise ConfigurationError(f"{source}.idx is not of fairseq's --dataset-impl mmap")
+            index = MMapIndexedDataset.Index(f"{source}.idx")
+            sizes.append(np.array(index.sizes))
+            with open(f"{source}.bin", "rb") as file:
+                while len(found := np.fromfile(file, index.dtype, CHARACTERS)):
+                    out.write((found if table is None else table[found]).tobytes())
+    kind = np.dtype(index.dtype) if table is None else table.dtype
+    _write_index(prefix, np.concatenate(sizes), kind)
+    return sum(map(len, sizes))
 
 
 def binarise_words(texts: dict[str, Path], prefix: str, dictionary: Path) -> dict[str, int]:

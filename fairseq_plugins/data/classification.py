@@ -16,7 +16,6 @@ from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.workers import Workers
 from fairseq_plugins.text.processing import NFC
-from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import END, SPECIAL
 from fairseq_plugins.text.units import TASK
 
@@ -55,10 +54,6 @@ class Labelled(Task):
         super().__init__(settings, splits)
         self.subword = "sentencepiece" if settings["units"] == "subwords" else None
         self.more_notes = list(notes)
-
-    def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
-        blank = is_blank(example.source) or is_blank(example.target)
-        return "no visible text" * blank, (example.source, example.target)
 
     def samples(self, folder: Path) -> list[Path]:
         return [sample_sentences(folder, self.settings["sentencepiece_documents"], False)]

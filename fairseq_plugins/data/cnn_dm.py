@@ -89,9 +89,8 @@ def _listed(archives: Sequence[Path], wanted: dict[str, str], some: bool) -> Ite
 
 def parse_story_file(item: Item) -> Example:
     """The example of a `.story` file."""
-    story = parse_story(item.name, item.content)
-    source, target = " ".join(story.article), summary_of(story.highlights)
-    return Example(item.split, item.name, source, target, story.problem)
+    article, highlights = parse_story(item.content)
+    return Example(item.split, item.name, " ".join(article), summary_of(highlights))
 
 
 def _fetch(folder: Path, url: str, files: Files) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_plugins.data.binary import renumber
+from fairseq_plugins.data.binary import concatenate
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.prepared_folder import (
@@ -72,7 +72,7 @@ def join_dictionaries(pair: Path, destination: Path) -> int:
                 joined.save(str(folder / f"dict.{side}.txt"))
                 table = np.array([joined.index(symbol) for symbol in own.symbols], kind)
                 for index in pair.glob(f"*.{'-'.join(languages)}.{side}.idx"):
-                    renumber(index.with_suffix(""), table, folder / index.stem)
+                    concatenate([index.with_suffix("")], folder / index.stem, table)
             with open(folder / NAME, "a", encoding="utf-8") as report:
                 report.write(f"The dictionaries were joined later, in one of {types:,} types\n")
             counted = prepared.record.results

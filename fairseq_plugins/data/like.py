@@ -5,37 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.prepared_folder import Prepared, Record
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import digest
 from fairseq_plugins.text.subwords import KINDS
-
-
-def take_settings(folder: Path, names: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a prepared folder with these names.
-
-    Args:
-        folder: the prepared folder.
-        names: the settings; the folder may lack some.
-        given: options that the user gave; flags that were given are True.
-
-    Raises:
-        ConfigurationError: an option differs from the folder's setting.
-    """
-    stored = Record.read(folder).settings
-    taken = {name: stored[name] for name in names if name in stored}
-    for name, value in taken.items():
-        if given.get(name, value) == value:
-            continue
-        if isinstance(given[name], bool):
-            ours, theirs = flag(name), "without it"
-            if not given[name]:
-                ours, theirs = flag(f"no-{name}"), f"with {ours}"
-            raise ConfigurationError(f"{ours}: --like {folder} was prepared {theirs}: remove it")
-        raise ConfigurationError(
-            f"{flag(name)} {given[name]}: --like {folder} has {value}: remove it"
-        )
-    return taken
 
 
 def settings_like(
@@ -46,7 +19,8 @@ def settings_like(
     Args:
         folder: the prepared folder; without one there are no settings.
         languages: the names of the dictionaries, such as source and target.
-        names, given: see `take_settings`.
+        names: the settings; the folder may lack some.
+        given: options that the user gave; flags that were given are True.
 
     Raises:
         ConfigurationError: the folder was not prepared by this package, a file is missing, it has
@@ -65,7 +39,19 @@ def settings_like(
     for path in files:
         if not path.is_file():
             raise ConfigurationError(f"--like {folder} has no {path.name}: give a folder with it")
-    return {**take_settings(folder, names, given), "like": [digest(path) for path in files]}
+    taken = {name: prepared.settings[name] for name in names if name in prepared.settings}
+    for name, value in taken.items():
+        if given.get(name, value) == value:
+            continue
+        if isinstance(given[name], bool):
+            ours, theirs = flag(name), "without it"
+            if not given[name]:
+                ours, theirs = flag(f"no-{name}"), f"with {ours}"
+            raise ConfigurationError(f"{ours}: --like {folder} was prepared {theirs}: remove it")
+        raise ConfigurationError(
+            f"{flag(name)} {given[name]}: --like {folder} has {value}: remove it"
+        )
+    return {**taken, "like": [digest(path) for path in files]}
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

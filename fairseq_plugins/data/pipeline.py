@@ -28,6 +28,7 @@ from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.system.workers import Workers, map_groups
 from fairseq_plugins.text.processing import normalise
+from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import KINDS, step_of_lines
 
 TOKENS = f"{WORK}/tokens"
@@ -69,7 +70,8 @@ class Task:
 
         It is called in several processes.
         """
-        raise NotImplementedError
+        blank = is_blank(example.source) or is_blank(example.target)
+        return "no visible text" * blank, (example.source, example.target)
 
     def check(self, folder: Path) -> dict[str, Any]:
         """Check all texts; returns what belongs to the results."""

@@ -116,8 +116,8 @@ class Removed:
     """What cannot be used: written to a file, counted by its reason, and the first ones kept.
 
     Attributes:
-        reasons: how many have each reason, which is the part of a problem before its colon.
-        of_split: the same for each split.
+        of_split: how many of each split have each reason, which is the part of a problem before its
+            colon.
         named: the first ones, as lines to show.
         first: the first one of each split.
     """
@@ -126,15 +126,18 @@ class Removed:
         self.file = file
         self.named: list[str] = []
         self.first: dict[str, str] = {}
-        self.reasons: dict[str, int] = Counter()
-        self.of_split: dict[str, dict[str, int]] = defaultdict(Counter)
+        self.of_split: dict[str, Counter[str]] = defaultdict(Counter)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many have each reason, in all splits."""
+        return dict(sum(self.of_split.values(), Counter()))
 
     def add(self, split: str, name: str, problem: str) -> None:
         """Write down a text that cannot be used, by its name; the problem may quote it."""
         problem = printable(" ".join(problem.split())[:LONGEST_PROBLEM])
         reason = problem.partition(":")[0]
         reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
-        self.reasons[reason] += 1
         self.of_split[split][reason] += 1
         self.file.write(f"{split}\t{name}\t{problem}\n")
         line = f"{split}  {name}  {problem}"

@@ -8,9 +8,9 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_plugins.data.archives import read_members
+from fairseq_plugins.data.readers import Unusable, text_of
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import LONGEST_LINE, read_input
 
@@ -18,45 +18,24 @@ MARK = "@highlight"
 ENDS = (".", "!", "?", "...", "\u2026", "'", "`", '"', "\u2019", "\u201d", ")")
 
 
-class Story(NamedTuple):
-    """An article and its highlights.
-
-    Attributes:
-        id: the file's name without `.story`.
-        article: the paragraphs.
-        highlights: the sentences of the summary.
-        problem: why the story cannot be used; empty if it can.
-    """
-
-    id: str
-    article: list[str]
-    highlights: list[str]
-    problem: str = ""
-
-
-def parse_story(name: str, content: bytes | None) -> Story:
-    """Split a `.story` file into article and highlights.
+def parse_story(content: bytes | None) -> tuple[list[str], list[str]]:
+    """Split a `.story` file into the paragraphs of its article and its highlights.
 
     Each paragraph and highlight that ends with neither punctuation nor a quotation mark gets a full
     stop, as in See et al. 2017.
 
     Args:
-        name: the story's id, returned unchanged.
         content: the file; None if it is too long.
 
-    Returns:
-        The story. It has a `problem` if it is too long, not UTF-8, or has no article or highlights.
+    Raises:
+        Unusable: it is too long, not UTF-8, or has no article or highlights.
     """
     if content is None:
-        return Story(name, [], [], f"more than {LONGEST_LINE:,} bytes")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return Story(name, [], [], f"byte {error.start} is not UTF-8")
+        raise Unusable(f"more than {LONGEST_LINE:,} bytes")
     article: list[str] = []
     highlights: list[str] = []
     after_mark = False
-    for line in re.split(r"\r\n|\r|\n", text.lstrip("\ufeff")):
+    for line in re.split(r"\r\n|\r|\n", text_of(content).lstrip("\ufeff")):
         line = " ".join(line.split())
         if line == MARK:
             after_mark = True
@@ -66,13 +45,10 @@ def parse_story(name: str, content: bytes | None) -> Story:
         elif line:
             article.append(line)
     highlights = [highlight for highlight in highlights if highlight]
-    # in highlights with a space before it, as in most highlights of the corpus
-    article = [with_full_stop(paragraph, ".") for paragraph in article]
-    highlights = [with_full_stop(highlight, " .") for highlight in highlights]
-    problem = ""
     if not article or not highlights:
-        problem = "no highlights" if article else "no article" if highlights else "empty"
-    return Story(name, article, highlights, problem)
+        raise Unusable("no highlights" if article else "no article" if highlights else "empty")
+    # in highlights with a space before it, as in most highlights of the corpus
+    return [with_full_stop(x, ".") for x in article], [with_full_stop(x, " .") for x in highlights]
 
 
 def with_full_stop(line: str, stop: str) -> str:

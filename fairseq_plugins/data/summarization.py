@@ -20,7 +20,6 @@ from fairseq_plugins.options.fields import option
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.sentences import (
     BOUNDARY,
-    is_blank,
     join_sentences,
     separate_sentences,
     split_sentences,
@@ -61,10 +60,6 @@ def sample_sentences(
 
 class Documents(Task):
     """Documents and summaries, with the settings of `summarization_settings`."""
-
-    def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
-        blank = is_blank(example.source) or is_blank(example.target)
-        return "no visible text" * blank, (example.source, example.target)
 
     def samples(self, folder: Path) -> list[Path]:
         documents, lowercase = self.settings["sentencepiece_documents"], self.settings["lowercase"]

@@ -4,11 +4,12 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.data.stories import Story, parse_story, read_ids, read_story_files
+from fairseq_plugins.data.readers import Unusable
+from fairseq_plugins.data.stories import parse_story, read_ids, read_story_files
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences, split_sentences
 
@@ -115,12 +116,6 @@ def _f1(selection: Counter, reference: Counter) -> float:
     return 2 * sum((selection & reference).values()) / total if total else 0.0
 
 
-def read_stories(archives: Iterable[str | Path]) -> Iterator[Story]:
-    """The stories of tar archives, one at a time; see `parse_story`."""
-    for name, content in read_story_files(archives):
-        yield parse_story(name, content)
-
-
 def read_archives(archives: Sequence[Path], ids: Path | None) -> tuple[list[str], list[str]]:
     """Documents and summaries from CNN/DailyMail's story archives, each story once.
 
@@ -134,15 +129,17 @@ def read_archives(archives: Sequence[Path], ids: Path | None) -> tuple[list[str]
     """
     wanted = None if ids is None else set(read_ids(ids))
     sources, targets, broken, seen = [], [], 0, set()
-    for story in read_stories(archives):
-        if story.id in seen or (wanted is not None and story.id not in wanted):
+    for name, content in read_story_files(archives):
+        if name in seen or (wanted is not None and name not in wanted):
             continue
-        seen.add(story.id)
-        if story.problem:
+        seen.add(name)
+        try:
+            article, highlights = parse_story(content)
+        except Unusable:
             broken += 1
             continue
-        sources.append("\n".join(story.article))
-        targets.append(join_sentences(story.highlights))
+        sources.append("\n".join(article))
+        targets.append(join_sentences(highlights))
     missing = sorted((wanted or set()) - seen)
     if missing:
         raise ConfigurationError(

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from fairseq_plugins.data.readers import Unusable
 from fairseq_plugins.data.stories import parse_story, read_ids
 from fairseq_plugins.errors import ConfigurationError
 
@@ -14,10 +15,9 @@ STORY = (
 
 
 def test_article_and_highlights():
-    story = parse_story("id", STORY.encode())
-    assert story.article == ["LONDON, England (CNN) -- Rain fell.", "It Stopped."]
-    assert story.highlights == ["Rain fell in London .", "It stopped ."]
-    assert story.id == "id" and story.problem == ""
+    article, highlights = parse_story(STORY.encode())
+    assert article == ["LONDON, England (CNN) -- Rain fell.", "It Stopped."]
+    assert highlights == ["Rain fell in London .", "It stopped ."]
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,13 @@ def test_article_and_highlights():
     ],
 )
 def test_problems(content, problem):
-    assert parse_story("id", content).problem == problem
+    with pytest.raises(Unusable, match=f"^{problem}$"):
+        parse_story(content)
 
 
 def test_line_ends_of_any_system_and_a_byte_order_mark():
     windows = ("\ufeff" + STORY.replace("\n", "\r\n")).encode()
-    assert parse_story("id", windows) == parse_story("id", STORY.encode())
+    assert parse_story(windows) == parse_story(STORY.encode())
 
 
 def test_ids_from_urls_names_and_ids(tmp_path):
