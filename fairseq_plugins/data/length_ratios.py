@@ -19,9 +19,12 @@ def length_ratios(folder: Path) -> dict[str, float]:
     Returns:
         by direction, such as "de-en"; empty if the folder has no pairs, such as for classification.
     """
+    from fairseq_plugins.data.lengths import sizes as tokens  # imports torch
+
     parts = shards(folder)
     found = [(TRAIN.fullmatch(path.name), path.stem) for path in parts[0].glob("train.*.idx")]
-    sizes = {name[1]: _subwords([part / stem for part in parts]) for name, stem in found if name}
+    # without the end symbol
+    sizes = {name[1]: tokens(*(part / stem for part in parts)) - 1 for name, stem in found if name}
     return {
         f"{source}-{target}": length_ratio(sizes[source], sizes[target])
         for source, target in itertools.permutations(sorted(sizes), 2)
@@ -37,10 +40,3 @@ def length_ratio(source: np.ndarray, target: np.ndarray) -> float:
     needed = (target - MORE) / (source + 1)
     ratio = np.quantile(needed, KEPT, method="higher")
     return float(max(np.ceil(ratio * 1000) / 1000, 0.001))
-
-
-def _subwords(prefixes: list[Path]) -> np.ndarray:
-    """The number of subwords of each sentence of binary data, without the end symbol."""
-    from fairseq_plugins.data.lengths import sizes  # imports torch
-
-    return np.concatenate(list(map(sizes, prefixes))) - 1

@@ -45,17 +45,18 @@ def languages_of(given: argparse.Namespace) -> Languages:
     return getattr(given, "source_lang", None), getattr(given, "target_lang", None)
 
 
-def sizes(prefix: Path) -> np.ndarray:
-    """The tokens of each sentence in a binarised file; `prefix` is its path without .idx.
+def sizes(*prefixes: Path) -> np.ndarray:
+    """The tokens of each sentence in binarised files, such as of shards: paths without .idx.
 
     Raises:
-        ConfigurationError: the file is damaged.
+        ConfigurationError: a file is damaged.
     """
-    path = str(prefix)
-    check_files(path)
-    dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
-    # a copy, as the memory map closes with the dataset
-    return np.array(dataset.sizes)
+    found = []
+    for path in map(str, prefixes):
+        check_files(path)
+        dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
+        found.append(np.array(dataset.sizes))  # a copy: the memory map closes with the dataset
+    return np.concatenate(found)
 
 
 def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[list[Path], bool]]:
@@ -92,7 +93,7 @@ def _lengths(
         sides.append(([texts], True))
     found = []
     for prefixes, is_source in sides:
-        lengths = np.concatenate(list(map(sizes, prefixes)))
+        lengths = sizes(*prefixes)
         found.append((np.minimum(lengths, cut) if cut and is_source else lengths, is_source))
     if len({len(lengths) for lengths, _ in found}) > 1:
         counts = " and ".join(

@@ -168,12 +168,7 @@ def check_intact(folder: Path, path: Path) -> None:
     Raises:
         ConfigurationError: its content has changed since preparation.
     """
-    record = folder / RECORD
-    if not record.is_file():
-        return
-    status = record.stat()
-    digests = _digests(record, status.st_size, status.st_mtime_ns)
-    expected = digests.get(path.relative_to(folder).as_posix())
+    expected = Record.read(folder).sha256.get(path.relative_to(folder).as_posix())
     if expected is None:
         return
     status = path.stat()
@@ -222,12 +217,6 @@ def load_cut(folder: Path) -> tuple[Cut, int | None]:
     cut = find_cut(settings["units"], folder)
     positions = settings["max_positions"]
     return cut, None if positions is None else positions - 1
-
-
-@functools.lru_cache(maxsize=16)
-def _digests(record: Path, size: int, changed: int) -> dict[str, str]:
-    """The digests in a record, read again if its size or time has changed."""
-    return Record.read(record.parent).sha256
 
 
 @functools.lru_cache(maxsize=256)

@@ -51,6 +51,10 @@ class Choice(NamedTuple):
         """Build the part for one layer, given its MixerSpec or FeedForwardSpec."""
         return self.part(spec, self.options)
 
+    def completed(self, specs: Sequence[Any]) -> "Choice":
+        """The same with the options that `Part.complete` returns for layers of these specs."""
+        return self._replace(options=self.part.complete(self.options, specs))
+
     def store(self, args: Any) -> None:
         """Write the options back to the arguments that `Registry.choose` read."""
         for field in options_of(type(self.options)):

@@ -69,13 +69,13 @@ def plan_model(args: Any) -> ModelPlan:
     defaults = _defaults_of(getattr(args, "arch", None) or args._name)
     idle = TOKEN_MIXERS.idle([mixer.name], args, defaults)
     idle += FEED_FORWARDS.idle([encoder_ffn.name, decoder_ffn.name], args, defaults)
-    for name, part in idle:
-        _warn_of_idle_option(flag(name), part)
     for side in ("time", "feature"):
         if getattr(args, f"{side}_window") == 1 and str(getattr(args, f"{side}_pooling")) != "mean":
-            _warn_of_idle_option(f"--{side}-pooling", f"--{side}-window above 1")
+            idle.append((f"{side}_pooling", f"--{side}-window above 1"))
     if args.tie_adaptive_weights:
-        _warn_of_idle_option("--tie-adaptive-weights", "an adaptive softmax")
+        idle.append(("tie_adaptive_weights", "an adaptive softmax"))
+    for name, part in idle:
+        logger.warning("%s has no effect: no layer of the model has %s", flag(name), part)
     blocks = _prune(parse_blocks(args.encoder_blocks), args)
     _check_heads("encoder", args.encoder_embed_dim, args.encoder_attention_heads)
     _check_heads("decoder", args.decoder_embed_dim, args.decoder_attention_heads)
@@ -85,17 +85,10 @@ def plan_model(args: Any) -> ModelPlan:
     _check_routing(args, encoder_ffn, decoder_ffn, fast_training)
     layers = _plan_layers(args, blocks, fast_training)
     decoder_ffn_spec = _ffn_spec(args, args.decoder_embed_dim, args.decoder_ffn_embed_dim)
-    mixer_specs = [layer.mixer for layer in layers]
-    ffn_specs = [layer.ffn for layer in layers]
-    mixer = mixer._replace(options=mixer.part.complete(mixer.options, mixer_specs))
     # encoder and decoder share the options of a network that both use, which must fit both
-    users = [(encoder_ffn, ffn_specs), (decoder_ffn, [decoder_ffn_spec])]
+    users = [*((encoder_ffn, layer.ffn) for layer in layers), (decoder_ffn, decoder_ffn_spec)]
     encoder_ffn, decoder_ffn = (
-        ffn._replace(
-            options=ffn.part.complete(
-                ffn.options, [spec for other, specs in users if other == ffn for spec in specs]
-            )
-        )
+        ffn.completed([spec for other, spec in users if other == ffn])
         for ffn in (encoder_ffn, decoder_ffn)
     )
     return ModelPlan(
@@ -105,7 +98,7 @@ def plan_model(args: Any) -> ModelPlan:
         time_pooling=str(args.time_pooling),
         feature_pooling=str(args.feature_pooling),
         later_blocks=len(blocks) - 1,
-        mixer=mixer,
+        mixer=mixer.completed([layer.mixer for layer in layers]),
         encoder_ffn=encoder_ffn,
         decoder_ffn=decoder_ffn,
         decoder_ffn_spec=decoder_ffn_spec,
@@ -121,10 +114,6 @@ def _defaults_of(architecture: str | None) -> Namespace:
         ARCH_CONFIG_REGISTRY[architecture](defaults)
     fill_defaults(defaults)
     return defaults
-
-
-def _warn_of_idle_option(option: str, part: str) -> None:
-    logger.warning("%s has no effect: no layer of the model has %s", option, part)
 
 
 def store_completed(plan: ModelPlan, args: Any) -> None:

@@ -142,4 +142,4 @@ def _sizes(prefix: Path, combine: bool) -> np.ndarray:
     numbers = itertools.count(1) if combine else ()
     further = (prefix.with_name(f"{prefix.name}{number}") for number in numbers)
     parts = [prefix, *itertools.takewhile(lambda part: index(part).is_file(), further)]
-    return np.concatenate([sizes(part) for part in parts])
+    return sizes(*parts)
