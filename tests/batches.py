@@ -88,6 +88,18 @@ def value_and_gradients(
     return outputs, gradients
 
 
+Computed = tuple[list[Tensor], dict[str, Tensor]]
+
+
+def assert_same(found: Computed, expected: Computed, tolerance: float = 1e-10) -> None:
+    """Same outputs, and the same gradient for every leaf, of two `value_and_gradients`."""
+    for number, (output, true) in enumerate(zip(found[0], expected[0], strict=True)):
+        assert_close(output, true, f"output {number}", tolerance)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in found[1].items():
+        assert_close(gradient, expected[1][name], "gradient of " + name, tolerance)
+
+
 def assert_same_function(
     actual: Callable[[], list[Tensor]],
     expected: Callable[[], list[Tensor]],
@@ -95,13 +107,8 @@ def assert_same_function(
     tolerance: float = 1e-10,
 ) -> None:
     """Same outputs, and the same gradient for every leaf."""
-    outputs, gradients = value_and_gradients(actual, leaves)
-    true_outputs, true_gradients = value_and_gradients(expected, leaves)
-    assert len(outputs) == len(true_outputs)
-    for number, (output, true_output) in enumerate(zip(outputs, true_outputs)):
-        assert_close(output, true_output, f"output {number}", tolerance)
-    for name, gradient in gradients.items():
-        assert_close(gradient, true_gradients[name], "gradient of " + name, tolerance)
+    computed = (value_and_gradients(compute, leaves) for compute in (actual, expected))
+    assert_same(*computed, tolerance)
 
 
 def leaves_of(module: torch.nn.Module, **sentences: list[Tensor]) -> dict[str, Tensor]:

@@ -27,6 +27,7 @@ from fairseq_plugins.search.torch_backend.int8 import quantize
 from tests.batches import (
     SIDES,
     assert_close,
+    assert_same,
     assert_same_function,
     leaves_of,
     make_sentences,
@@ -35,6 +36,7 @@ from tests.batches import (
     randomize,
     run_or_skip,
     unpad,
+    value_and_gradients,
 )
 from tests.contract import references
 
@@ -139,7 +141,7 @@ class Part:
         return module(x, *((x, mask, mask) if memory is None else (memory, mask, memory_mask)))
 
 
-def parts(first_options_only=False):
+def parts(first_options_only=False, each_form=True):
     found = []
     for kind, (registry, known) in PARTS.items():
         for name in registry:
@@ -147,7 +149,8 @@ def parts(first_options_only=False):
             if reference is None:
                 continue  # which the first test says
             options = reference.options[:1] if first_options_only else reference.options
-            for chosen, form in itertools.product(options, reference.forms):
+            forms = list(reference.forms)[: None if each_form else 1]
+            for chosen, form in itertools.product(options, forms):
                 values = ",".join(str(value) for value in chosen.values())
                 identity = "-".join(word for word in (name, values, form) if word)
                 found.append(pytest.param(Part(kind, name, chosen, form), id=identity))
@@ -155,6 +158,7 @@ def parts(first_options_only=False):
 
 
 every_part = pytest.mark.parametrize("part", parts())
+every_choice = parts(each_form=False)  # of options, for tests that try all forms against one truth
 every_form = pytest.mark.parametrize("part", parts(first_options_only=True))
 every_mixer = pytest.mark.parametrize("part", [p for p in parts(True) if p.values[0].is_mixer])
 every_name = pytest.mark.parametrize(
@@ -162,51 +166,59 @@ every_name = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("side", SIDES)
-@every_part
-def test_equals_the_reference_in_any_batch(part, side):
+def forms(part):
+    return [Part(part.kind, part.name, part.options, form) for form in part.reference.forms]
+
+
+@pytest.mark.parametrize("part", every_choice)
+def test_equals_the_reference_in_any_batch(part):
     """Values and all gradients, for each sentence alone: neither padding nor neighbours count."""
-    module = part.build()
-    x, mask = make_sentences(LENGTHS, part.dim), padding_mask(LENGTHS, side)
+    x, expected = make_sentences(LENGTHS, part.dim), None
+    for form, side in itertools.product(forms(part), SIDES):
+        module, mask = form.build(), padding_mask(LENGTHS, side)
+        leaves = leaves_of(module, x=x)
 
-    def in_a_batch():
-        padded = pad(x, mask, part.poison)
-        out = part.run(module, padded, mask)
-        assert out.shape == padded.shape
-        return unpad(out, mask)
+        def in_a_batch(form=form, module=module, mask=mask):
+            padded = pad(x, mask, form.poison)
+            out = form.run(module, padded, mask)
+            assert out.shape == padded.shape
+            return unpad(out, mask)
 
-    def alone():
-        inputs = 2 if part.is_mixer else 1
-        return [part.rows(module, *[sentence] * inputs) for sentence in x]
+        def alone(module=module):
+            inputs = 2 if part.is_mixer else 1
+            return [part.rows(module, *[sentence] * inputs) for sentence in x]
 
-    try:
-        assert_same_function(in_a_batch, alone, leaves_of(module, x=x))
-    except AssertionError as error:
-        where = "right alone, so padding, other sentences or a gradient are wrong"
-        for sentence, expected in zip(x, alone()):
-            found = part.run(module, sentence.unsqueeze(1)).squeeze(1)
-            if not torch.allclose(found, expected, rtol=1e-4, atol=1e-4):
-                where = "a sentence alone differs from the reference"
-        raise AssertionError(f"{where}: {error}") from None
+        expected = expected or value_and_gradients(alone, leaves)
+        try:
+            assert_same(value_and_gradients(in_a_batch, leaves), expected)
+        except AssertionError as error:
+            where = "right alone, so padding, other sentences or a gradient are wrong"
+            for sentence, rows in zip(x, alone()):
+                found = form.run(module, sentence.unsqueeze(1)).squeeze(1)
+                if not torch.allclose(found, rows, rtol=1e-4, atol=1e-4):
+                    where = "a sentence alone differs from the reference"
+            told = f"form {form.form}, padding on the {side}: {where}: {error}"
+            raise AssertionError(told) from None
 
 
 @pytest.mark.parametrize("memory_dim, side", list(zip((DIM, MEMORY_DIM), SIDES)))
-@pytest.mark.parametrize("part", [p for p in parts() if p.values[0].is_mixer])
+@pytest.mark.parametrize("part", [p for p in every_choice if p.values[0].is_mixer])
 def test_reads_a_memory_of_another_length_and_size(part, side, memory_dim):
     lengths, memory_lengths = (4, 1, 6), (7, 2, 11)
-    module = part.build(memory_dim=memory_dim)
     x, memory = make_sentences(lengths, DIM), make_sentences(memory_lengths, memory_dim, seed=1)
     mask, memory_mask = padding_mask(lengths, side), padding_mask(memory_lengths, side, width=13)
-
-    def in_a_batch():
-        padded = pad(x, mask, part.poison), mask, pad(memory, memory_mask, part.poison), memory_mask
-        return unpad(part.run(module, *padded), mask)
-
-    assert_same_function(
-        in_a_batch,
-        lambda: [part.rows(module, *pair) for pair in zip(x, memory)],
-        leaves_of(module, x=x, memory=memory),
-    )
+    padded = pad(x, mask, part.poison), mask, pad(memory, memory_mask, part.poison), memory_mask
+    expected = None
+    for form in forms(part):
+        module = form.build(memory_dim=memory_dim)
+        leaves = leaves_of(module, x=x, memory=memory)
+        expected = expected or value_and_gradients(
+            lambda m=module: [part.rows(m, *pair) for pair in zip(x, memory)], leaves
+        )
+        found = value_and_gradients(
+            lambda form=form, m=module: unpad(form.run(m, *padded), mask), leaves
+        )
+        assert_same(found, expected)
 
 
 @pytest.mark.parametrize("window, lengths, memory_lengths, side", [
@@ -353,25 +365,29 @@ def test_scripted_equals_eager(part):
         assert_close(part.run(scripted, x, given), part.run(module, x, given), tolerance=1e-6)
 
 
-@every_part
+@pytest.mark.parametrize("part", every_choice)
 def test_bfloat16_is_as_near_as_the_plain_equations(part):
     """max |bf16 - exact| <= 2 max |the reference in bf16 - exact|, the worst of some draws."""
-    module = part.build(torch.bfloat16)
+    modules = {form: form.build(torch.bfloat16) for form in forms(part)}
+    module = next(iter(modules.values()))
     exact_module = copy.deepcopy(module).double()
-    worst = {"module": 0.0, "reference": 0.0}
+    worst = dict.fromkeys([*modules, None], 0.0)  # None: of the reference
     for seed in range(4):
         x = make_sentences((9,), part.dim, seed)[0].detach().bfloat16()
         inputs = 2 if part.is_mixer else 1
         exact = part.rows(exact_module, *[x.double()] * inputs)
-        found = run_or_skip(lambda x=x: part.run(module, x.unsqueeze(1)).squeeze(1))
-        assert found.dtype == torch.bfloat16
-        plain = part.rows(module, *[x] * inputs)
-        for name, value in (("module", found), ("reference", plain)):
-            worst[name] = max(worst[name], (value.double() - exact).abs().max().item())
-    assert 0 < worst["module"] <= 2 * worst["reference"], (
-        f"{part.name}: in bfloat16 it is off by {worst['module']:.2g}, its reference by "
-        f"{worst['reference']:.2g}: compute the sums in float32, as Float32Mixer does"
-    )
+        found = {None: part.rows(module, *[x] * inputs)}
+        for form, own in modules.items():
+            run = functools.partial(form.run, own, x.unsqueeze(1))
+            found[form] = run_or_skip(run).squeeze(1)
+            assert found[form].dtype == torch.bfloat16
+        for form, value in found.items():
+            worst[form] = max(worst[form], (value.double() - exact).abs().max().item())
+    for form in modules:
+        assert 0 < worst[form] <= 2 * worst[None], (
+            f"{part.name}, form {form.form}: in bfloat16 it is off by {worst[form]:.2g}, its "
+            f"reference by {worst[None]:.2g}: compute the sums in float32, as Float32Mixer does"
+        )
 
 
 @every_form

@@ -1,48 +1,70 @@
-"""The contract checks parts of another package, as CONTRIBUTING says."""
+"""The contract checks parts of another package, as CONTRIBUTING says, and finds their mistakes."""
 
+import re
 import sys
-
-import pytest
 
 from tests.conftest import ROOT
 
-MIXER = """
-from fairseq_plugins.layers.token_mixer import register_token_mixer
-from fairseq_plugins.layers.token_mixers.multi_head import MultiHeadMixer
+MIXERS = """
+from torch import Tensor
 
-@register_token_mixer("total")
-class Total(MultiHeadMixer):
+from fairseq_plugins.layers.masking import Mask
+from fairseq_plugins.layers.token_mixer import register_token_mixer
+from fairseq_plugins.layers.token_mixers.multi_head import MultiHeadMixer, real_lengths
+
+@register_token_mixer("mean")
+class Mean(MultiHeadMixer):
     projections, drops_weights = "v", False
 
-    def mix(self, x, memory, padding_mask, memory_padding_mask):
-        v = self.split(self.v_proj(memory))
+    def mix(
+        self, x: Tensor, memory: Tensor, padding_mask: Mask, memory_padding_mask: Mask
+    ) -> Tensor:
+        v = self.split(self.v_proj(memory))  # B x h x S x s
         if memory_padding_mask is not None:
-            v = v.masked_fill(memory_padding_mask[:, None, :, None], 0.0)
-        return v.sum(dim=2, keepdim=True).expand(-1, -1, x.size(0), -1)
+            v = v.masked_fill(self.hidden(memory_padding_mask), 0.0)
+        count = real_lengths(memory, memory_padding_mask).clamp(min=1).view(-1, 1, 1, 1)
+        return (v.sum(dim=2, keepdim=True) / count).expand(-1, -1, x.size(0), -1)
+
+    def hidden(self, mask: Tensor) -> Tensor:
+        return mask[:, None, :, None]
+
+@register_token_mixer("leaking")
+class Leaking(Mean):
+    def hidden(self, mask: Tensor) -> Tensor:
+        return mask[:, None, :1, None]
+
+@register_token_mixer("wasteful")
+class Wasteful(Mean):
+    projections = "qkv"
 """
 REFERENCES = """
 import torch
 from tests.contract.references import Reference, multi_head
 
 @multi_head
-def total_rows(each, mixer, options, x, memory, pooled):
-    return [torch.stack([sum(v)] * len(x)) for _, _, _, v in each]
+def mean_rows(each, mixer, options, x, memory, pooled):
+    return [torch.stack([sum(v) / len(v)] * len(x)) for _, _, _, v in each]
 
-MIXERS = {"total": Reference(total_rows, outputs=(0.2, 5))}
+MIXERS = dict.fromkeys(("mean", "leaking", "wasteful"), Reference(mean_rows, outputs=(0.02, 0.2)))
 """
-
-
-@pytest.mark.parametrize(
-    "mask, passes", [("[:, None, :, None]", True), ("[:, None, :1, None]", False)]
+CHOSEN = (
+    "mean and not long_sentences or every_part_has_a_reference or leaking and equals_the_reference"
+    " or wasteful and (has_a_finite_gradient or checkpointed)"
 )
-def test_the_contract_of_a_user_dir(run_process, tmp_path, mask, passes):
+
+
+def test_the_contract_of_a_user_dir(run_process, tmp_path):
     folder = tmp_path / "own_parts"
     folder.mkdir()
-    (folder / "__init__.py").write_text(MIXER.replace("[:, None, :, None]", mask))
+    (folder / "__init__.py").write_text(MIXERS)
     (folder / "references.py").write_text(REFERENCES)
-    chosen = "total and equals_the_reference or every_part_has_a_reference"
-    words = ["-q", "-p", "no:cacheprovider", "tests/contract", "--user-dir", folder, "-k", chosen]
+    words = ["-q", "-p", "no:cacheprovider", "tests/contract", "--user-dir", folder, "-k", CHOSEN]
     done = run_process([sys.executable, "-m", "pytest", *words], cwd=ROOT)
-    assert (done.returncode == 0) == passes, done.stdout
-    assert ("4 passed" in done.stdout) == passes
-    assert ("2 failed, 2 passed" in done.stdout) != passes
+    assert sorted(re.findall(r"^FAILED .*?::test_(\S+)", done.stdout, re.M)) == [
+        "checkpointed_activations_change_nothing[wasteful-only]",
+        "equals_the_reference_in_any_batch[leaking-only]",
+        "every_parameter_has_a_finite_gradient[wasteful-only]",
+    ], done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 15
+    message = r"wasteful: no output depends on q_proj.weight: leave it out .*`projections`"
+    assert len(re.findall(rf"AssertionError: {message}", done.stdout)) == 2
