@@ -134,12 +134,18 @@ multiprocessing.set_start_method("spawn")  # raises an error if it was set
 
 
 def test_only_programs_of_this_package_and_of_fairseq_print_errors_in_one_line(tmp_path):
-    code = (
-        "import sys; sys.argv = sys.argv[1:]; import fairseq_plugins as f; "
-        "raise f.ConfigurationError('wrong')"
-    )
-    for program in ("fairseq-plugins", "fairseq-generate", "app.py"):
-        words = [sys.executable, "-c", code, program]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-        assert ("Traceback" in done.stderr) == (program == "app.py")
-        assert program == "app.py" or done.stderr == "error: wrong\n"
+    code = """
+import os, sys
+import fairseq_cli.train  # once for all programs
+
+for program in ("fairseq-plugins", "fairseq-generate", "app.py"):
+    if os.fork() == 0:
+        sys.argv = [program]
+        import fairseq_plugins
+        raise fairseq_plugins.ConfigurationError("wrong")
+    os.wait()
+"""
+    words = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stderr.startswith("error: wrong\n" * 2 + "Traceback")
+    assert done.stderr.count("wrong") == 3

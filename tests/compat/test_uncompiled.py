@@ -151,12 +151,13 @@ from fairseq_cli.generate import cli_main; cli_main()
 
 
 def test_fairseq_generates_and_scores_without_them(tiny_checkpoint, toy_data, run_generate):
-    words = [toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--user-dir", USER_DIR]
+    words = [toy_data.bin, "--path", tiny_checkpoint, "--beam", 2, "--max-len-b", 9]
+    given = [*words, "--user-dir", USER_DIR]
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHOUT, *map(str, words)],
+        [sys.executable, "-W", "ignore", "-c", WITHOUT, *map(str, given)],
         capture_output=True,
         text=True,
     )
     assert found.returncode == 0, found.stderr
     (score,) = [line for line in found.stdout.splitlines() if "BLEU4 = " in line]
-    assert score in run_generate(toy_data.bin, "--path", tiny_checkpoint, "--beam", 2).output
+    assert score in run_generate(*words).output

@@ -215,7 +215,8 @@ def test_resumes_exactly_within_an_epoch_and_generates(
 
 
 def test_validation_is_not_sampled_and_has_bleu(words, folder, tmp_path, run_train):
-    common = ["--max-update", 1, "--lr", 1e-9, "--eval-bleu", "--eval-bleu-args", '{"beam": 1}']
+    common = ["--max-update", 1, "--lr", 1e-9, "--eval-bleu"]
+    common += ["--eval-bleu-args", '{"beam": 1, "max_len_b": 9}']
     losses = []
     for name, task in (("sampled", words), ("plain", [*words, "--task", "translation"])):
         if name == "plain":

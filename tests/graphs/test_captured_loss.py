@@ -69,8 +69,8 @@ def test_the_validations_of_a_training(toy_data, run_train, train_args, tmp_path
     def train(folder):
         output = run_train(
             *(toy_data.bin, *train_args, *words, "--max-tokens-valid", 40, "--dropout", 0),
-            *("--eval-bleu", "--eval-bleu-args", '{"beam": 1}', "--log-format", "json"),
-            *("--save-dir", tmp_path / folder),
+            *("--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 9}'),
+            *("--log-format", "json", "--save-dir", tmp_path / folder),
         ).output
         lines = map(json.loads, re.findall(r"valid \| (\{.*\})", output))
         return [(line["valid_loss"], line["valid_bleu"], line["valid_bsz"]) for line in lines]

@@ -95,25 +95,19 @@ def run(folder, *lines):
 @pytest.mark.parametrize("count", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_part_of_a_user_dir_trains_and_is_used(folder, count):
     train = "train recipe.yaml data --save-dir run --cpu --processes 2"
-    words = [sys.executable, "-W", "ignore", "-m", "fairseq_plugins", *train.split()]
-    environment = {"PATH": "", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
     commands = (
         "evaluate data run --checkpoint checkpoint_last.pt --cpu",
         "translate --model run/checkpoint_last.pt --cpu",
         "distill data run/checkpoint_last.pt --out new --cpu --processes 1",
         "export run/checkpoint_last.pt --out exported",
     )
-    status, rejected, _ = run(folder, *commands[:2])
-    assert status == [1, 1] and len(rejected) == 2
+    known = [f"{each} --user-dir mine" for each in commands[:count]]
+    status, rejected, errors = run(folder, train, *commands[:2], *known)
+    assert status == [0, 1, 1] + [0] * count, (rejected, errors)
+    assert len(rejected) == 2
     for message in rejected:
         assert "--encoder-token-mixer cumsquare, which is unknown here: give" in message
         assert "--user-dir" in message
-    status, rejected, errors = run(
-        folder, *(f"{each} --user-dir mine" for each in commands[:count])
-    )
-    assert status == [0] * count, (rejected, errors)
     state = torch.load(folder / "run/checkpoint_last.pt", weights_only=False)
     assert state["cfg"]["model"].encoder_token_mixer == "cumsquare"
 

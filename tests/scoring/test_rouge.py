@@ -150,7 +150,7 @@ def test_scorer_sees_documents_added_after_a_score():
 def test_fairseq_generate(run_generate, toy_data, tiny_checkpoint):
     output = run_generate(
         *[toy_data.bin, "--path", tiny_checkpoint, "--gen-subset", "test", "--beam", 1],
-        *["--scoring", "rouge", "--rouge-stemmer", "--cpu"],
+        *["--max-len-b", 12, "--scoring", "rouge", "--rouge-stemmer", "--cpu"],
     ).output
     texts = {kind: dict(re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.M)) for kind in "TD"}
     assert len(texts["T"]) == len(texts["D"]) == toy_data.sizes["test"]

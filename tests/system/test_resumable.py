@@ -147,29 +147,30 @@ def check_kills(folder, kills, *options):
     words = ["translate", "--model", "tatoeba-de-en", "--input", str(folder / "in")]
     words += ["--buffer", "6", *options, "--output"]
 
-    def run(output, *python):
-        words_of_python = [sys.executable, *python, *words, folder / output]
-        return subprocess.run(words_of_python, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-
     draw = random.Random(kills)
     for kill in range(kills):
         number = draw.choice([signal.SIGTERM, signal.SIGKILL])
         lines = 20 * kill + draw.randrange(1, 14)
-        ended = run("out", "-c", KILL, f"{lines},{number},{draw.randrange(3)}")
+        python = [sys.executable, "-c", KILL, f"{lines},{number},{draw.randrange(3)}"]
+        ended = subprocess.run(
+            [*python, *words, folder / "out"], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
         stopped = number == signal.SIGTERM
         assert ended.returncode == (128 + number if stopped else -number), ended.stderr
         assert stopped == ("out.part: rerun to resume\nstopped" in ended.stderr)
     with pytest.raises(ConfigurationError, match="with --beam 5, but now --beam 4: give"):
         cli.main([*words, str(folder / "out"), "--beam", "4"])
-    assert run("out", "-m", "fairseq_plugins").returncode == 0
-    assert run("whole", "-m", "fairseq_plugins").returncode == 0
+    for output in ("out", "whole"):
+        assert cli.main([*words, str(folder / output)]) == 0
     assert (folder / "out").read_bytes() == (folder / "whole").read_bytes()
     assert sorted(os.listdir(folder)) == ["in", "out", "whole"]
 
 
-@pytest.mark.parametrize("options", [(), ("--sampling", "--json", "--processes", "2")])
-def test_a_killed_translation_is_continued(options, tmp_path):
-    check_kills(tmp_path, 2, *options)
+@pytest.mark.parametrize(
+    "kills, options", [(1, ()), (2, ("--sampling", "--json", "--processes", "2"))]
+)
+def test_a_killed_translation_is_continued(kills, options, tmp_path):
+    check_kills(tmp_path, kills, *options)
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def test_fairseq_generate(toy_data, tiny_checkpoint, run_generate, searched, mon
 
 def test_validation(toy_data, train_args, run_train, searched, monkeypatch, tmp_path):
     """A process's first batch of training, not of validation, stands for one that it lacks."""
-    words = [*train_args, "--max-update", 2, "--eval-bleu", "--eval-bleu-args", '{"beam": 2}']
-    words += ["--validate-interval-updates", 1]
+    words = [*train_args, "--max-update", 2, "--validate-interval-updates", 1]
+    words += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 9}']
     dummies, train_step = [], Trainer.train_step
 
     def spied(self, *given, **more):

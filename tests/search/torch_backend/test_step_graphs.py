@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import copy
-import itertools
 import random
 import threading
 
@@ -18,6 +17,7 @@ from fairseq_plugins.search.torch_backend import accelerate, decoding, step_grap
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
 from fairseq_plugins.search.torch_backend.generator import LIMITS
 from fairseq_plugins.search.torch_backend.step_graphs import bucket
+from tests.batches import half
 from tests.search.torch_backend.conftest import assert_close
 from tests.search.torch_backend.test_unknown import make_batch
 from tests.tape import Tape
@@ -67,7 +67,7 @@ def run(generator, models, sample, captures, **words):
 @pytest.mark.parametrize(
     "name, options",
     [
-        *itertools.product(("fairseq", "copy", "two"), OPTIONS),
+        *half(("fairseq", "copy", "two"), OPTIONS),
         *(("ftc", {"beam_size": beam}) for beam in (1, 2, 3, 4, 6, 7, 8)),
     ],
     ids=str,
@@ -88,16 +88,16 @@ def test_replays_find_what_fairseq_finds(build_generator, models, make_sample, n
     assert len(Counted.made) == captured < Counted.replays
 
 
+PREFIXES = [
+    [[7], [8], [9], [10], [1]],
+    [[7, 8, 9], [9, 1, 1], [1, 1, 1], [5, 2, 1], [6, 5, 1]],
+    [[7, 8] * 7] * 5,  # longer than an output may be
+]
+
+
 @pytest.mark.parametrize(
-    "prefix",
-    [
-        [[7], [8], [9], [10], [1]],
-        [[7, 8, 9], [9, 1, 1], [1, 1, 1], [5, 2, 1], [6, 5, 1]],
-        [[7, 8] * 7] * 5,  # longer than an output may be
-    ],
-    ids=str,
+    "prefix, options", half(PREFIXES, [{}, {"min_len": 7}, {"no_repeat_ngram_size": 2}]), ids=str
 )
-@pytest.mark.parametrize("options", [{}, {"min_len": 7}, {"no_repeat_ngram_size": 2}], ids=str)
 def test_prefixes(build_generator, models, make_sample, prefix, options):
     sample, models = make_sample(LENGTHS), models["two"]
     words = {"prefix_tokens": torch.tensor(prefix), "bos_token": 4}
