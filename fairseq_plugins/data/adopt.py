@@ -11,14 +11,13 @@ from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
-from fairseq_plugins.data.readers import RAW
+from fairseq_plugins.data.readers import RAW, SPLITS
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import count_lines, digest, read_lines, write_bytes, write_json
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.subwords import KINDS, VERSION
 
 LIMITS = Limits(max_words=1000, max_ratio=9)  # fairseq-preprocess skips no pair
-SPLITS = ("train", "valid", "test")
 
 
 def adopt(

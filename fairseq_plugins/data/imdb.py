@@ -25,10 +25,8 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
         ConfigurationError: the archive cannot be read, or has no reviews.
     """
     found = 0
-    for name, content in _reviews(path):
-        match = REVIEW.search(name)
-        assert match is not None
-        split, label, number = match.groups()
+    for name, content in _files(path) if path.is_dir() else read_members(path, _is_review):
+        split, label, number = REVIEW.search(name).groups()  # type: ignore[union-attr]
         if split == "train" and int(number) % valid_every == 0:
             split = "valid"
         found += 1
@@ -40,11 +38,12 @@ def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
         )
 
 
-def _reviews(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    if not path.is_dir():
-        yield from read_members(path, lambda name: REVIEW.search(name) is not None)
-        return
-    for file in imdb_files(path):
+def _is_review(name: str) -> bool:
+    return REVIEW.search(name) is not None
+
+
+def _files(folder: Path) -> Iterator[tuple[str, bytes | None]]:
+    for file in imdb_files(folder):
         large = file.stat().st_size > LONGEST_LINE
         yield file.as_posix(), None if large else file.read_bytes()
 
@@ -52,7 +51,7 @@ def _reviews(path: Path) -> Iterator[tuple[str, bytes | None]]:
 def imdb_files(folder: Path) -> list[Path]:
     """The files of the labelled reviews in the folder aclImdb, sorted."""
     files = [file for part in ("train", "test") for file in (folder / part).glob("*/*.txt")]
-    return sorted(file for file in files if REVIEW.search(file.as_posix()) and file.is_file())
+    return sorted(file for file in files if _is_review(file.as_posix()) and file.is_file())
 
 
 def parse_review(item: Item) -> Example:

@@ -77,12 +77,17 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[list
             return  # fairseq also reads the first order that exists
 
 
-def _lengths(
-    data: Path, languages: Languages, subset: str, cut: int | None
-) -> list[tuple[np.ndarray, bool]]:
-    """The tokens of each text of a subset, for each of its sides, and whether it is the source.
+def measure(
+    data: Path, languages: Languages, subset: str, limits: Limits | None, cut: int | None
+) -> Measured | None:
+    """Measure the pairs of a subset; None if it does not exist.
 
-    Sources, and texts to classify, count at most `cut` tokens.
+    Args:
+        data: the prepared folder.
+        languages: its source and target.
+        subset: such as train.
+        limits: pairs that exceed them are too long; None: none is.
+        cut: sources, and texts to classify, count at most so many tokens.
 
     Raises:
         ConfigurationError: the sides have different numbers of texts, or a file is damaged.
@@ -103,29 +108,13 @@ def _lengths(
         raise ConfigurationError(
             f"DATA {data}: {counts} texts, so they are not pairs: prepare it again"
         )
-    return found
-
-
-def measure(
-    data: Path, languages: Languages, subset: str, limits: Limits | None, cut: int | None
-) -> Measured | None:
-    """Measure the pairs of a subset; None if it does not exist.
-
-    Args:
-        data: the prepared folder.
-        languages: its source and target.
-        subset: such as train.
-        limits: pairs that exceed them are too long; None: none is.
-        cut: sources, and texts to classify, count at most so many tokens.
-    """
-    sides = _lengths(data, languages, subset, cut)
-    if not sides:
+    if not found:
         return None
-    too_long = np.zeros(len(sides[0][0]), dtype=bool)
+    too_long = np.zeros(len(found[0][0]), dtype=bool)
     if limits:
-        for lengths, is_source in sides:
+        for lengths, is_source in found:
             too_long |= lengths > (limits.source if is_source else limits.target)
-    longest = max(int(lengths[~too_long].max(initial=0)) for lengths, _ in sides)
+    longest = max(int(lengths[~too_long].max(initial=0)) for lengths, _ in found)
     return Measured(longest, int(too_long.sum()))
 
 
