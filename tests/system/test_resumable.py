@@ -116,6 +116,7 @@ def test_nothing_is_left_of_a_run_that_wrote_nothing(tmp_path):
 # before a group is written to PATH.part, between that and its record in the journal, or after both.
 KILL = """
 import os, runpy, sys
+sys.argv[0] = "fairseq-plugins"  # which leaves torch and fairseq out
 from fairseq_plugins.system.resumable import _Unfinished
 
 lines, number, moment = map(int, sys.argv.pop(1).split(","))

@@ -29,7 +29,8 @@ def _die(line):
 def test_workers_do_not_collect_what_their_parent_left(run_process):
     """In a process without this test's own care for forks (conftest.py)."""
     script = """
-import gc, os
+import gc, os, sys
+sys.argv = ["fairseq-plugins"]  # which leaves torch and fairseq out
 from fairseq_plugins.system import workers
 
 parent = os.getpid()
@@ -104,7 +105,7 @@ def test_workers_end_with_a_killed_run():
     """Otherwise they would hold the lock of the folder."""
     code = (
         "import os, sys, time\n"
-        "sys.argv = ['-m']\n"  # which leaves fairseq out
+        "sys.argv = ['fairseq-plugins']\n"  # which leaves torch and fairseq out
         "from fairseq_plugins.system import workers\n"
         "def slow(line):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"  # one write: print may need two
@@ -137,7 +138,8 @@ def _alive(pid):
 def test_a_closed_terminal_spares_the_tracker_of_semaphores():
     """It sends SIGHUP to the group; a tracker that died leaves a traceback for each of them."""
     code = """
-import os, signal, time
+import os, signal, sys, time
+sys.argv = ["fairseq-plugins"]  # which leaves torch and fairseq out
 from fairseq_plugins.system.workers import spawn_context
 value = spawn_context().Value("i")
 signal.signal(signal.SIGHUP, lambda number, frame: None)
