@@ -54,7 +54,7 @@ class Adopt(Command):
 
 
 @command
-def main(args: Adopt) -> int:
+def main(args: Adopt) -> None:
     needs_fairseq("adopt")
     from fairseq_plugins.data.adopt import adopt
 
@@ -65,4 +65,3 @@ def main(args: Adopt) -> int:
     splits = adopt(args.folder, pair, kind, model, args.tokenizer, args.lowercase, args.text)
     told = f"the text of {', '.join(splits)}" if splits else "no text: evaluate needs --text"
     print(f"{args.folder} can be used as a prepared folder; it has {told}")
-    return 0

@@ -57,7 +57,7 @@ class Average(UserDirs, Averaging):
 
 
 @command
-def main(args: Average) -> int:
+def main(args: Average) -> None:
     needs_fairseq("average", args.user_dir)
     from fairseq_plugins.evaluate import averages
 
@@ -67,4 +67,3 @@ def main(args: Average) -> int:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
     averages.save(averages.average(paths), output)
     print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
-    return 0

@@ -99,7 +99,7 @@ class Distill(Precision, BeamSearch, Device, Command):
 
 @command
 @only_warnings_of_fairseq()
-def main(args: Distill) -> int:
+def main(args: Distill) -> None:
     needs_fairseq("distill", args.user_dir)
     from fairseq_plugins.data.report import show
     from fairseq_plugins.distill.distillation import Distillation
@@ -120,4 +120,3 @@ def main(args: Distill) -> int:
         not args.no_tag, args.processes,
     ).run()  # fmt: skip
     show(args.out)
-    return 0

@@ -39,7 +39,7 @@ from fairseq_plugins.system.quiet import only_warnings_of_fairseq
 
 @command
 @only_warnings_of_fairseq()
-def main(request: EvaluationRequest) -> int:
+def main(request: EvaluationRequest) -> None:
     request.settings = [recipes.find(name) for name in request.settings]
     request.user_dir = user_dirs_of(request.settings, request.user_dir)
     needs_fairseq("evaluate", request.user_dir)
@@ -72,7 +72,6 @@ def main(request: EvaluationRequest) -> int:
     reached, least = ours.scores[name]["score"], request.at_least
     if least is not None and reached < least:
         raise ConfigurationError(f"{name} {reached:.2f} is below --at-least {least:g}")
-    return 0
 
 
 def _differences(name: str, baseline: str, found: dict[str, dict[str, Any]]) -> list[str]:

@@ -51,7 +51,7 @@ class Export(UserDirs, Command):
 
 @command
 @only_warnings_of_fairseq()
-def main(args: Export) -> int:
+def main(args: Export) -> None:
     needs_fairseq("export", args.user_dir)
     from fairseq_plugins import export
 
@@ -66,7 +66,6 @@ def main(args: Export) -> int:
         licence = args.licence or "not stated"
         lines = _comparisons(export.export(*of_both, licence, args.compare))
     print("\n".join([f"wrote {args.out}", *lines]), file=sys.stderr)
-    return 0
 
 
 def _comparisons(found: Any) -> list[str]:

@@ -25,10 +25,9 @@ class JoinDictionaries(Command):
 
 
 @command
-def main(args: JoinDictionaries) -> int:
+def main(args: JoinDictionaries) -> None:
     needs_fairseq("join-dictionaries")
     from fairseq_plugins.data.joined_dictionaries import join_dictionaries
 
     types = join_dictionaries(args.pair, args.destination)
     print(f"{args.destination} is ready for training, with one dictionary of {types:,} types")
-    return 0

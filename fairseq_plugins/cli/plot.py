@@ -92,7 +92,7 @@ class Plot(Command):
 
 
 @command
-def main(args: Plot) -> int:
+def main(args: Plot) -> None:
     plotting.check(args.out, "--out")
     out, first = output_file("--out", args.out), args.runs[0]
     if not first.is_file():
@@ -117,4 +117,3 @@ def main(args: Plot) -> int:
                 "benchmark: give one such file, or folders of trainings"
             )
     print(f"written: {args.out}")
-    return 0

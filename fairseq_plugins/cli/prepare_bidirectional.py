@@ -33,9 +33,8 @@ class PrepareBidirectional(Command):
 
 
 @command
-def main(args: PrepareBidirectional) -> int:
+def main(args: PrepareBidirectional) -> None:
     needs_fairseq("prepare-bidirectional")
     pairs = join_directions(args.pair, args.destination)
     counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())
     print(f"{args.destination} is ready for fairseq-train, with both directions: {counted}")
-    return 0

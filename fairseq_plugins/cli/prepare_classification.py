@@ -55,7 +55,7 @@ class PrepareClassification(classification.Units, Command):
 
 
 @command
-def main(args: PrepareClassification) -> int:
+def main(args: PrepareClassification) -> None:
     needs_fairseq("prepare-classification")
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     if bool(files) == (args.imdb is not None) or (files and not {"train", "valid"} <= set(files)):
@@ -83,4 +83,3 @@ def main(args: PrepareClassification) -> int:
     task = classification.Labelled(settings, list(files) or SPLITS)
     prepare_folder(args.destination, task, corpus, args.workers)
     show(args.destination)
-    return 0

@@ -53,7 +53,7 @@ class PrepareCnnDm(SubwordsOfDocuments, Command):
 
 
 @command
-def main(args: PrepareCnnDm) -> int:
+def main(args: PrepareCnnDm) -> None:
     needs_fairseq("prepare-cnn-dm")
     settings = summarization_settings(args)
     expected = None if args.split_ids else cnn_dm.DOCUMENTS
@@ -67,4 +67,3 @@ def main(args: PrepareCnnDm) -> int:
     how: Any = {"keep": [cnn_dm.DOWNLOADS], "expected": expected}
     prepare_folder(args.destination, task, corpus, args.workers, **how)
     show(args.destination)
-    return 0

@@ -46,7 +46,7 @@ class PrepareIwslt14(SubwordsOfPairs, Command):
 
 
 @command
-def main(args: PrepareIwslt14) -> int:
+def main(args: PrepareIwslt14) -> None:
     needs_fairseq("prepare-iwslt14")
     expected = parse_counts("--expect-pairs", args.expect_pairs)
     original = args.expect_pairs == iwslt14.PAIRS
@@ -66,4 +66,3 @@ def main(args: PrepareIwslt14) -> int:
     task, corpus = Pairs(settings, ("train", "test")), partial(iwslt14.read, given=args.archive)
     prepare_folder(args.destination, task, corpus, args.workers, **how)
     show(args.destination)
-    return 0

@@ -72,7 +72,7 @@ class PrepareSummarization(summarization.SubwordsOfDocuments, Command):
 
 
 @command
-def main(args: PrepareSummarization) -> int:
+def main(args: PrepareSummarization) -> None:
     given = {name: getattr(args, name) for name in args.given}
     like = settings_like(args.like, summarization.SIDES, summarization.SHARED_BY_LIKE, given)
     needs_fairseq("prepare-summarization")
@@ -90,4 +90,3 @@ def main(args: PrepareSummarization) -> int:
         args.destination, inputs, settings, args.workers, pretraining, args.like
     )
     show(args.destination)
-    return 0

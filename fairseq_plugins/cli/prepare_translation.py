@@ -119,7 +119,7 @@ def _read_patterns(path: Path | None) -> Iterator[str]:
 
 
 @command
-def main(args: PrepareTranslation) -> int:
+def main(args: PrepareTranslation) -> None:
     languages = [args.source_lang, args.target_lang]
     given = {name: getattr(args, name) for name in args.given}
     patterns = list(_read_patterns(args.protect_patterns))
@@ -158,4 +158,3 @@ def main(args: PrepareTranslation) -> int:
         args.destination, task, lambda _: inputs.corpus(parse_texts), args.workers, like=args.like
     )
     show(args.destination)
-    return 0

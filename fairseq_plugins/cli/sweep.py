@@ -97,12 +97,12 @@ def submit(args: SweepCommand, out: Path, rows: Sequence[Any]) -> None:
 
 
 @command
-def main(args: SweepCommand) -> int:
+def main(args: SweepCommand) -> None:
     table = read_table(args.table)
     out = args.out or Path("runs", f"sweep_{args.table.stem}")
     if args.slurm is not None:
         submit(args, out, table.choose_rows(args.rows))
-        return 0
+        return
     needs_fairseq("sweep", args.user_dir)
     from fairseq_plugins.train import sweep
     from fairseq_plugins.train.log import tell
@@ -116,4 +116,3 @@ def main(args: SweepCommand) -> int:
         work.write_results()
     write_report(read_json(out / "results.json"), out)
     check_failures(work)
-    return 0

@@ -33,8 +33,10 @@ class Command:
         check_options(type(self), self)
 
 
-def command(main: Callable[[T], int]) -> Callable[[Sequence[str]], int]:
-    """Let `main`, whose argument is a `Command`, take a command line; returns the exit status.
+def command(main: Callable[[T], int | None]) -> Callable[[Sequence[str]], int]:
+    """Let `main`, whose argument is a `Command`, take a command line.
+
+    The exit status is 0 where `main` returns nothing.
 
     The module's name is the command's, and its docstring the description that -h shows.
     """
@@ -44,7 +46,7 @@ def command(main: Callable[[T], int]) -> Callable[[Sequence[str]], int]:
         kind = next(iter(inspect.signature(main).parameters.values())).annotation
         module = main.__module__
         name = module.rpartition(".")[2].replace("_", "-")
-        return main(read(kind, argv, name, sys.modules[module].__doc__))
+        return main(read(kind, argv, name, sys.modules[module].__doc__)) or 0
 
     return run
 

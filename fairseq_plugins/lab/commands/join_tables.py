@@ -25,7 +25,7 @@ class JoinTables(Command):
 
 
 @command
-def main(args: JoinTables) -> int:
+def main(args: JoinTables) -> None:
     tables = []
     for folder in args.out:
         results = read_json(folder / "results.json")
@@ -33,4 +33,3 @@ def main(args: JoinTables) -> int:
             raise ConfigurationError(f"OUT {folder} has no results.json of reproduce")
         tables.append(results)
     print(joined(tables), end="")
-    return 0

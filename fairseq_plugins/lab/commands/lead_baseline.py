@@ -54,7 +54,7 @@ class LeadBaseline(Command):
 
 
 @command
-def main(args: LeadBaseline) -> int:
+def main(args: LeadBaseline) -> None:
     needs_fairseq("lead-baseline")
     from fairseq_plugins.scoring.rouge import rouge, tokenizer_of
 
@@ -82,4 +82,3 @@ def main(args: LeadBaseline) -> int:
     for name, summaries in rows.items():
         result = rouge(targets, summaries, args.stemmer, args.unicode, args.workers)
         print(f"{name} of {len(sources):,} documents: {result.table()}")
-    return 0

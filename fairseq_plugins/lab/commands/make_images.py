@@ -29,9 +29,8 @@ class MakeImages(Seeded):
 
 
 @command
-def main(args: MakeImages) -> int:
+def main(args: MakeImages) -> None:
     check_new(args.folder, [NAME])
     args.folder.mkdir(parents=True, exist_ok=True)
     shapes.write(args.folder / NAME, args.images, args.seed, args.plain)
     print(f"drew {args.images:,} images in {args.folder / NAME}")
-    return 0

@@ -35,7 +35,7 @@ class MakeListops(Seeded):
 
 
 @command
-def main(args: MakeListops) -> int:
+def main(args: MakeListops) -> None:
     check_range("--max-length", args.max_length, args.min_length + 2)
     given = {name: value for name, value in vars(args).items() if name in SHAPE._fields}
     shape, sizes = SHAPE._replace(**given), sizes_of(args)
@@ -43,4 +43,3 @@ def main(args: MakeListops) -> int:
     listops.write(args.folder, args.seed, sizes, shape)
     counts = ", ".join(f"{size:,} {split}" for split, size in sizes.items())
     print(f"wrote {counts} expressions to {args.folder}")
-    return 0

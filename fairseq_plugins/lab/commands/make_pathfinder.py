@@ -26,8 +26,7 @@ class MakePathfinder(Seeded):
 
 
 @command
-def main(args: MakePathfinder) -> int:
+def main(args: MakePathfinder) -> None:
     check_new(args.folder, ["metadata", "imgs"])
     pathfinder.write(args.folder, args.pictures, args.dashes, args.seed)
     print(f"drew {args.pictures:,} pictures in {args.folder}")
-    return 0

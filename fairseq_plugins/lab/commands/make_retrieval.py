@@ -27,8 +27,7 @@ class MakeRetrieval(Seeded):
 
 
 @command
-def main(args: MakeRetrieval) -> int:
+def main(args: MakeRetrieval) -> None:
     check_new(args.folder, retrieval.NAMES.values())
     retrieval.write_made_up(args.folder, sizes_of(args), args.words, args.seed)
     print(f"wrote {args.train:,} / {args.held_out:,} / {args.held_out:,} pairs to {args.folder}")
-    return 0

@@ -210,8 +210,7 @@ class PlotResults(Command):
 
 
 @command
-def main(args: PlotResults) -> int:
+def main(args: PlotResults) -> None:
     plots.check(args.out / f"{PAIRS}.svg")
     draw(args.out)
     print(f"{len(CURVES) + 3} plots are in {args.out}")
-    return 0

@@ -36,9 +36,8 @@ class PrepareAmazon(Units, corpora.Sample):
 
 
 @command
-def main(args: PrepareAmazon) -> int:
+def main(args: PrepareAmazon) -> None:
     needs_fairseq("prepare-amazon")
     settings = classification_settings(args, units_of(args))
     settings["inputs"] = digest(args.reviews)
     corpora.prepare_sample(args, settings, lambda: amazon.reviews(args.reviews, args.workers))
-    return 0

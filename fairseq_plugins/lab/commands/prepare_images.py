@@ -30,9 +30,8 @@ class PrepareImages(grey_levels.Pictures):
 
 
 @command
-def main(args: PrepareImages) -> int:
+def main(args: PrepareImages) -> None:
     needs_fairseq("prepare-images")
     settings = grey_levels.settings(args)
     settings.update(valid_every=cifar10.VALID_EVERY, inputs={"archive": digest(args.archive)})
     corpora.prepare_corpus(args, settings, partial(cifar10.images, args.archive, args.shrink))
-    return 0

@@ -33,7 +33,7 @@ class PreparePathfinder(grey_levels.Pictures, corpora.Sample):
 
 
 @command
-def main(args: PreparePathfinder) -> int:
+def main(args: PreparePathfinder) -> None:
     needs_fairseq("prepare-pathfinder")
     settings = grey_levels.settings(args)
     files = sorted(args.pictures.glob("metadata/*.npy"))
@@ -41,4 +41,3 @@ def main(args: PreparePathfinder) -> int:
     pictures = partial(pathfinder.pictures, args.pictures)
     read = partial(pathfinder.read_picture, folder=args.pictures, shrink=args.shrink)
     corpora.prepare_sample(args, settings, pictures, read=read)
-    return 0

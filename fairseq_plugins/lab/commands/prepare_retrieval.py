@@ -32,10 +32,9 @@ class PrepareRetrieval(Workers, Command):
 
 
 @command
-def main(args: PrepareRetrieval) -> int:
+def main(args: PrepareRetrieval) -> None:
     needs_fairseq("prepare-retrieval")
     settings = classification_settings(args, "bytes")
     inputs = {name: digest(args.pairs / name) for name in retrieval.NAMES.values()}
     settings.update(pairs=True, inputs=inputs)
     corpora.prepare_corpus(args, settings, lambda: retrieval.pairs(args.pairs))
-    return 0

@@ -127,10 +127,10 @@ def report_only(folder: Path, table: str, beside: Sequence[Path] = ()) -> None:
 
 
 @command
-def main(args: Reproduce) -> int:
+def main(args: Reproduce) -> None:
     if args.report_only:
         report_only(args.folder, args.table, args.beside)
-        return 0
+        return
     from fairseq_plugins.train.log import tell
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
@@ -139,4 +139,3 @@ def main(args: Reproduce) -> int:
         work.write_results()
     report_only(args.folder, args.table)
     sweep.check_failures(work)
-    return 0

@@ -30,7 +30,7 @@ class SummaryPage(Command):
 
 
 @command
-def main(args: SummaryPage) -> int:
+def main(args: SummaryPage) -> None:
     documents, summaries = list(read_lines(args.documents)), list(read_lines(args.summaries))
     references = list(read_lines(args.references))
     if len(documents) != len(summaries) or len(references) < len(documents):
@@ -50,4 +50,3 @@ def main(args: SummaryPage) -> int:
                 f"{args.summaries}, line {number}: not of summarize --json: add --json there"
             ) from None
         print(section(number, document, reference, summary) + "\n")
-    return 0
