@@ -7,7 +7,6 @@ the sources of train. The authors report that small students then lose less.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.prepared_folder import Prepared, needed_files
 from fairseq_plugins.data.readers import RAW, TOO_LONG, Corpus, Example
+from fairseq_plugins.distill.request import DistillationRequest
 from fairseq_plugins.distill.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teacher, Texts
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate.translation import bleu_of
@@ -79,11 +79,14 @@ class Comparison:
         self.best, self.kept = [0] * 10, [0] * 10
         self.problems, self.ranks = Counter[str](), Counter[int]()
 
-    def add(self, rank: int, problem: str, best: list[int], kept: list[int]) -> None:
+    def add(self, judged: Any) -> str:
+        """Add what a `Judge` says of a line; returns its rank, text and problem as JSON."""
+        rank, _, problem, best, kept = judged
         self.best = [a + b for a, b in zip(self.best, best)]
         self.kept = [a + b for a, b in zip(self.kept, kept)]
         self.problems[problem] += 1
         self.ranks[rank] += 1
+        return json.dumps(judged[:3], ensure_ascii=False)
 
     def row(self, split: str) -> list[str]:
         """Its row of the report."""
@@ -98,50 +101,37 @@ def bleu_from(sums: Sequence[int]) -> float:
     return BLEU.compute_bleu(counts, totals, sums[0], sums[1], smooth_method="exp").score
 
 
-@dataclass
 class Distillation:
     """A prepared folder with a teacher's texts, and the words, valid and test of another.
 
     Attributes:
-        destination: the folder to write.
-        data: the other folder.
         teacher: writes targets.
-        reverse: writes sources, for `back`.
-        keep: "teacher": the teacher's best text; "nearest": the one of its texts nearest to the
-            reference by BLEU; "both": the teacher's best and the original.
-        extra: more source text, one line each.
-        back: text of the target language, for which the reverse teacher writes sources.
-        tagged: whether sources that a teacher wrote begin with a tag (Caswell et al. 2019).
-        processes: their number; None: one per GPU or core for teachers, per core for the rest.
+        reverse: writes sources, for `request.back_translate`.
+        tag: of sources that a teacher wrote (Caswell et al. 2019); None without them.
 
     Raises:
         ConfigurationError: a folder or file cannot be used.
     """
 
-    destination: Path
-    data: Path
-    teacher: Teacher
-    reverse: Teacher | None = None
-    keep: str = "teacher"
-    extra: Path | None = None
-    back: Path | None = None
-    tagged: bool = True
-    processes: int | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(self, request: DistillationRequest):
+        self.request, self.data = request, request.data
+        self.teacher, self.reverse = Teacher.of(request, request.teachers, "TEACHER"), None
         self.prepared = Prepared(self.data)
         self.prepared.check_one_direction()
         self.source, self.target = direction = self.teacher.direction
-        if self.reverse is not None and self.reverse.direction != direction[::-1]:
-            raise ConfigurationError(
-                "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
-                "directions".format(self.reverse.names[0], *self.reverse.direction, *direction)
-            )
-        self.tag = find_tag(self.data, self.source) if self.reverse and self.tagged else None
+        if request.reverse:
+            self.reverse = Teacher.of(request, request.reverse, "--reverse", nbest=1)
+            if self.reverse.direction != direction[::-1]:
+                raise ConfigurationError(
+                    "--reverse {} translates {}-{}, and TEACHER {}-{}: they must be of opposite "
+                    "directions".format(self.reverse.names[0], *self.reverse.direction, *direction)
+                )
+        tagged = self.reverse and not request.no_tag
+        self.tag = find_tag(self.data, self.source) if tagged else None
         has_test = self.text("test", self.source).is_file()
         self.splits = ["train", "valid", *["test"] * has_test]
         self.judge = Judge(self.prepared, self.target)
-        self.workers = self.processes or default_workers()
+        self.workers = request.processes or default_workers()
 
     def settings(self) -> dict[str, Any]:
         """All that decides the content of the folder."""
@@ -155,15 +145,15 @@ class Distillation:
         # without the folders in DATA: one of them may be the destination
         files = [path for path in needed_files(self.data).values() if path.parent == self.data]
         search = {n: v for n, v in self.teacher.search.items() if n not in NOT_OF_TEXTS}
-        taken = self.prepared.settings.items()
+        extra, back, taken = self.request.extra, self.request.back_translate, self.prepared.settings
         return {
-            **{n: v for n, v in taken if n != "terms"},  # no symbols for terms in its texts
+            **{n: v for n, v in taken.items() if n != "terms"},  # no symbols for terms in its texts
             "distilled": fingerprint([*files, *texts]),
             "teacher": self.teacher.digests,
-            "keep": self.keep,
-            "search": {**search, "max_len": self.teacher.longest},
-            "extra": None if self.extra is None else digest(self.extra),
-            "back_translate": None if self.back is None else digest(self.back),
+            "keep": self.request.keep,
+            "search": {**search, "max_len": self.request.max_len},
+            "extra": None if extra is None else digest(extra),
+            "back_translate": None if back is None else digest(back),
             "reverse": None if self.reverse is None else self.reverse.digests,
             "tag": self.tag,
         }
@@ -176,40 +166,37 @@ class Distillation:
         """Let the teachers write, and prepare what is kept, unless the folder is finished.
 
         Raises:
-            ConfigurationError: `destination` exists with other content, or a process was killed.
+            ConfigurationError: the folder exists with other content, or a process was killed.
         """
-        with Preparation(self.destination, self.settings(), keep=[WORK]) as preparation:
+        with Preparation(self.request.out, self.settings(), keep=[WORK]) as preparation:
             if not preparation.finished:
                 self._make(preparation)
 
     def _make(self, preparation: Preparation) -> None:
-        folder, source = preparation.folder, self.source
+        folder, source, request = preparation.folder, self.source, self.request
         written = folder / WORK / "written"  # which a rerun keeps
         sources = [self.text(split, source) for split in ("train", "valid")]
-        sources += filter(None, [self.extra])
-        taught = self.teacher.write(sources, written, self.processes)
+        sources += filter(None, [request.extra])
+        taught = self.teacher.write(sources, written, request.processes)
         back: Iterator[Texts] = iter(())
-        if self.reverse is not None and self.back is not None:
-            back = self.reverse.write([self.back], written, self.processes)
+        if self.reverse is not None and request.back_translate is not None:
+            back = self.reverse.write([request.back_translate], written, request.processes)
         comparisons = {"train": Comparison(), "valid": Comparison()}
         for split, comparison in comparisons.items():
             references = read_lines(self.text(split, self.target))
             lines = zip(references, taught)  # in this order: one ends first
-            with open(folder / WORK / f"{split}.judged", "w", encoding="utf-8") as file:
-                for rank, text, problem, *counts in map_lines(
-                    self.judge, lines, self.workers, f"compare {split}", option="--processes"
-                ):
-                    comparison.add(rank, problem, *counts)
-                    file.write(json.dumps([rank, text, problem], ensure_ascii=False) + "\n")
-        judged = map(json.loads, read_lines(folder / WORK / "train.judged"))
-        items, task = self._examples(judged, taught, back), self._task(comparisons)
+            how: Any = {"description": f"compare {split}", "option": "--processes"}
+            judged = map_lines(self.judge, lines, self.workers, **how)
+            write_lines(folder / WORK / f"{split}.judged", map(comparison.add, judged))
+        of_train = map(json.loads, read_lines(folder / WORK / "train.judged"))
+        items, task = self._examples(of_train, taught, back), self._task(comparisons)
         prepare(preparation, task, Corpus(items, Example._make), self.workers, self.data)
 
     def _examples(
         self, judged: Iterator[Any], taught: Iterator[Texts], back: Iterator[Texts]
     ) -> Iterator[Example]:
         """All examples of the new folder, each named by its origin, line and rank."""
-        both = self.keep == "both"
+        both, request = self.request.keep == "both", self.request
 
         def pairs(split: str) -> Iterator[tuple[str, str]]:
             return read_pairs(self.text(split, self.source), self.text(split, self.target))
@@ -225,7 +212,8 @@ class Distillation:
                 yield example(TEACHER, number, rank, (sides[0], text))
             else:
                 yield example(ORIGINAL, number, "", sides, problem if both else "")
-        for name, path, texts in (EXTRA, self.extra, taught), (BACK, self.back, back):
+        more = (EXTRA, request.extra, taught), (BACK, request.back_translate, back)
+        for name, path, texts in more:
             lines = [] if path is None else zip(read_input(path), texts)
             for number, (line, ((text, problem), *_)) in enumerate(lines, 1):
                 given = line or ""
@@ -300,7 +288,7 @@ class Distillation:
                 "Lines for which the teacher wrote nothing to learn (empty, cut off, unknown) and "
                 f"which are original: {none:,}"
             ]
-        if self.keep == "nearest":
+        if self.request.keep == "nearest":
             lines += [
                 f"Of {nbest} texts the one nearest to the reference is kept; BLEU of these "
                 f"{bleu_from(comparisons['train'].kept):.2f}; lines by the rank of their text: "

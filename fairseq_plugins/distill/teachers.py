@@ -14,6 +14,7 @@ import torch
 from fairseq_plugins.api import Summarizer, Translator
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.summarization import summary_of
+from fairseq_plugins.distill.request import DistillationRequest
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import FOLDER, checkpoint_of
@@ -67,47 +68,44 @@ class Teacher(NamedTuple):
 
     @classmethod
     def of(
-        cls, places: Sequence[Path], data: Path, last: int | None, search: Any, option: str
+        cls, request: DistillationRequest, places: Sequence[Path], option: str, **other: Any
     ) -> "Teacher":
         """Find the models.
 
         Args:
+            request: the prepared folder whose text is read, and how to search it.
             places: runs, checkpoints, or one exported model or name of a bundled model.
-            data: the prepared folder whose text is read.
-            last: average this many of the newest checkpoints of each run, as `evaluate` does.
-            search: options of `translate`, with max_len.
             option: the user's option that gives `places`.
+            other: options of the search that differ from the request's.
 
         Raises:
             ConfigurationError: a model is missing, or does not fit the others or the data.
         """
-        prepared = Prepared(data)
+        data, search, prepared = request.data, {**request.search, **other}, Prepared(request.data)
+        summarizes = prepared.task == "summarization"
         if prepared.task not in ("translation", "summarization"):
             raise ConfigurationError(
                 f"{data} was prepared for {prepared.task}: distill is for translation and "
                 "summarization"
             )
-        of_checkpoints = {"last": last, "fp16": search["fp16"], "int8": search["int8"]}
+        of_checkpoints = {name: getattr(request, name) for name in ("last", "fp16", "int8")}
         places, exported = find_models(places, 1, of_checkpoints, option)
         own: Path | None = None
         if exported:
-            names = files = [places[0]]
-            files = [places[0] / CONFIG]  # it has the checksums of the other files
+            names, files = places[:1], [places[0] / CONFIG]  # with checksums of the other files
             config = read_json(files[0]) or {}
             direction: Any = tuple(config.get(name) for name in LANGUAGES)
         else:
-            names = files = [_checkpoint(place, data, last, option) for place in places]
+            names = files = [_checkpoint(place, request, option) for place in places]
             direction, own = _facts(names, prepared, option)
         direction = direction or prepared.languages
         prepared.processing.check_languages(direction[0], direction[1], data)
         theirs = Prepared(places[0] if own is None else own).processing
         _check_text(theirs, prepared.processing, f"{option} {names[0]}", data)
-        options, summarizes = dict(search), prepared.task == "summarization"
-        longest = options.pop("max_len")
-        if options["no_repeat_ngram"] is None:
-            options["no_repeat_ngram"] = 3 if summarizes else 0
-        digests = [digest(path) for path in files]
-        return cls(list(map(str, names)), digests, direction, own, summarizes, options, longest)
+        if "no_repeat_ngram" not in request.given:
+            search["no_repeat_ngram"] = 3 if summarizes else 0
+        texts, digests = list(map(str, names)), [digest(path) for path in files]
+        return cls(texts, digests, direction, own, summarizes, search, request.max_len)
 
     def load(self) -> Callable[[Group], Result]:
         """Load the models in this process; returns what writes texts for lines."""
@@ -192,15 +190,18 @@ def _facts(
     return check(Prepared(folder)), folder
 
 
-def _checkpoint(place: Path, data: Path, last: int | None, option: str) -> Path:
+def _checkpoint(place: Path, request: DistillationRequest, option: str) -> Path:
     """The checkpoint in a place, or the average of its newest ones."""
+    last = request.last
     if last is None:
         return find_checkpoint(place, option)
     if not place.is_dir():
         raise ConfigurationError(f"--last {last} is for runs: {option} {place} is not a folder")
     check_no_link(place / FOLDER)
     with alone_in(place / FOLDER, "evaluation"):
-        return checkpoint_of(place, EvaluationRequest(data=data, run=place, last=last), print)
+        return checkpoint_of(
+            place, EvaluationRequest(data=request.data, run=place, last=last), print
+        )
 
 
 def _check_text(theirs: Processing, ours: Processing, teacher: str, data: Path) -> None:
