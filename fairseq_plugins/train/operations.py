@@ -6,7 +6,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from fairseq_plugins.layers import kernels
 
@@ -37,37 +37,19 @@ def count_flops(work: Callable[[Any], Any], inputs: Iterable[Any]) -> int:
     not. Triton kernels, which torch cannot look into, are off while it counts.
     """
     aten = torch.ops.aten
-    missing_in_torch: dict[Any, Callable[..., int]] = {
-        aten.addmm_: _added_product,
-        aten.baddbmm_: _added_products,
-        aten._addmm_activation: _added_product,
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    missing_in_torch = {
+        aten.addmm_: aten.addmm,
+        aten.baddbmm_: aten.baddbmm,
+        aten._addmm_activation: aten.addmm,
+        aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+            aten._scaled_dot_product_flash_attention_backward
+        ),
     }
+    more = {name: flop_registry[same] for name, same in missing_in_torch.items()}
+    known = mock.patch.dict(flop_registry, more)
     plain = mock.patch.dict(os.environ, {kernels.VARIABLE: "0"})
-    with plain, FlopCounterMode(display=False, custom_mapping=missing_in_torch) as counter:
+    with plain, known, FlopCounterMode(display=False) as counter:
         for each in inputs:
             work(each)
     return counter.get_total_flops()
-
-
-def _added_product(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
-    return 2 * left[0] * left[1] * right[1]
-
-
-def _added_products(total: Any, left: Any, right: Any, *rest: Any, **named: Any) -> int:
-    return 2 * left[0] * left[1] * left[2] * right[2]
-
-
-# shapes of queries, keys and values: B x h x T x s
-def _attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> int:
-    batch, heads, length, size = query
-    return 2 * batch * heads * length * key[2] * (size + value[3])
-
-
-def _attention_backward(
-    gradient: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any
-) -> int:
-    """Recomputed scores, and the gradients of weights, values, queries and keys."""
-    batch, heads, length, size = query
-    return 2 * batch * heads * length * key[2] * (3 * size + 2 * value[3])
