@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_plugins.errors import ConfigurationError, killed_by
 from fairseq_plugins.files import open_to_append
-from fairseq_plugins.train.supervise import QUIET, end, end_with_the_parent
+from fairseq_plugins.train.supervise import QUIET, end, start
 
 SECONDS_BETWEEN_LINES = 20.0
 
@@ -54,15 +54,7 @@ class Jobs:
             with self._guard:
                 if self._stopping:
                     raise KeyboardInterrupt
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=_environment(gpus),
-                    preexec_fn=end_with_the_parent,
-                    start_new_session=True,
-                )
+                process = start(command, _environment(gpus), file)
                 self._running[process] = name = f"{log}: its program"
         try:
             while process.poll() is None:

@@ -10,9 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 from fairseq_plugins.errors import TERMINATED, ConfigurationError, killed_by
 from fairseq_plugins.system.cpu import available_threads
@@ -55,13 +55,8 @@ def supervise(request: TrainingRequest, argv: Sequence[str]) -> int:
         ConfigurationError: the process was killed, or asked to end by others.
         KeyboardInterrupt: this process was asked to end; the training has saved its state.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fairseq_plugins.cli.train", *argv],
-        stdin=subprocess.DEVNULL,
-        env=environment(request),
-        preexec_fn=end_with_the_parent,
-        start_new_session=True,  # Ctrl-C reaches only this process, which asks the other to end
-    )
+    words = [sys.executable, "-m", "fairseq_plugins.cli.train", *argv]
+    process = start(words, environment(request))
     try:
         status = process.wait()
     finally:
@@ -100,13 +95,31 @@ def has_gpu_files() -> bool:
     return any(path for name in names for path in Path("/dev").glob(name))
 
 
+def start(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a program that ends when this process ends; see also `end`.
+
+    Ctrl-C reaches only this process, which asks the other to end. All its output goes to a file,
+    if there is one.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment,
+        preexec_fn=end_with_the_parent,
+        start_new_session=True,
+    )
+
+
 def end_with_the_parent() -> None:
-    """Let this process get SIGTERM when its parent ends (Linux only)."""
-    with contextlib.suppress(AttributeError):  # only Linux has prctl
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    """Let this process get SIGTERM when its parent ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-def end(process: "subprocess.Popen[Any]", what: str) -> None:
+def end(process: "subprocess.Popen[bytes]", what: str) -> None:
     """Send SIGTERM, wait until the process has saved its state, and kill what is left of its group.
 
     Args:
