@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.data.prepared_folder import differing
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_bytes
 
 PATTERNS = {
@@ -59,7 +59,6 @@ def choose(
     option, count = ("--last", last) if last is not None else ("--best", best)
     kind = "best" if last is None else by or kind_of(folders[0])
     assert count is not None
-    check_range(option, count, 1)
     found = find(folders[0], kind)
     if count > len(found):
         raise ConfigurationError(

@@ -86,16 +86,12 @@ class Translations(Written):
         prepared = Prepared.of(data)
         data, settings, languages = prepared.folder, prepared.processing, prepared.languages
         target = target or settings.target_lang
-        if target not in languages:
-            raise ConfigurationError(
-                f"the model translates to {target}, and {data} holds {' and '.join(languages)}"
-            )
+        source = languages[languages[0] == target]
+        self._processor = prepared.processor(source, target)  # which checks the languages
         self.data, self.lowercase = data, settings.lowercase
-        raw = data / RAW / f"{split}.{target}"
-        self._source = data / RAW / f"{split}.{languages[languages[0] == target]}"
+        raw, self._source = (data / RAW / f"{split}.{side}" for side in (target, source))
         self.files = files_of_pair(prepared, split, [raw, self._source], option)
         self._subwords = prepared.subwords
-        self._processor = prepared.processor(languages[languages[0] == target], target)
         self.language = target
         tokenise = self._tokenise = settings.tokenise(target)
         self._moses, self._undo = Moses(scored_as(target)), tokenise.undo

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fairseq_plugins.errors import ConfigurationError, check_range
+from fairseq_plugins.errors import ConfigurationError
 
 
 class Batch(NamedTuple):
@@ -42,7 +42,6 @@ def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
     sizes = [size for size in (whole.max_tokens, whole.batch_size) if size is not None]
     totals = [size * whole.update_freq for size in sizes]
     if limit is not None:
-        check_range("--tokens-per-process", limit, 1)
         if whole.max_tokens is None:
             raise ConfigurationError(
                 f"--tokens-per-process {limit} needs --max-tokens in the settings: add that"

@@ -17,7 +17,7 @@ import torch
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries, shards
-from fairseq_plugins.errors import ConfigurationError, check_path, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, check_path, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.options import fairseq_parser, recipes
 from fairseq_plugins.tasks import bleu_of_valid
@@ -25,7 +25,7 @@ from fairseq_plugins.text.units import TASK
 from fairseq_plugins.train import batch_size, precision, settings
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.request import PLUGIN, Plan, TrainingRequest
-from fairseq_plugins.train.run_folder import CAPTURED, PRECISION, SHARING, Run
+from fairseq_plugins.train.run_folder import CAPTURED, END, PRECISION, SHARING, Run
 from fairseq_plugins.train.supervise import threads_of
 
 OWN_OPTIONS = ("--save-dir", "--user-dir", "--local_rank")
@@ -83,7 +83,6 @@ def check_shared_dictionary(data: Path, option: str) -> None:
 def count_processes(asked: int | None, on_cpu: bool) -> int:
     gpus = 0 if on_cpu else torch.cuda.device_count()
     processes = (gpus or 1) if asked is None else asked
-    check_range("--processes", processes, 1)
     if gpus and processes > gpus:
         raise ConfigurationError(
             f"--processes {processes}, but this machine has {gpus} GPU(s): give at most {gpus}, or "
@@ -284,9 +283,11 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
     return words, given
 
 
-def batch_options(given: argparse.Namespace, batch: Batch) -> list[str]:
+def batch_options(given: argparse.Namespace, batch: Batch, processes: int) -> list[str]:
     """The options for the batch of one process; that of validation shrinks with an equal one."""
     words = ["--update-freq", str(batch.update_freq)]
+    if processes == 1:
+        words += ["--distributed-world-size", "1"]  # not one process per GPU
     for name in ("max_tokens", "batch_size"):
         size = getattr(batch, name)
         if size is not None:
@@ -371,27 +372,24 @@ def plan(request: TrainingRequest) -> Plan:
         count = processes * nodes
         fewer = batch_size.for_fewer(batch, total, count)
         told = f"{nodes} of {most} machines train; an update: {fewer.describe(count)}"
-        shares[count] = [told, *batch_options(given, fewer)]
-        shares[count] += ["--distributed-world-size", "1"] if count == 1 else []
+        shares[count] = [told, *batch_options(given, fewer, count)]
 
     run = request.run
     save_dir = run.folder
     if not request.dry_run:
         check_can_hold("--save-dir", save_dir)
     check_path("--save-dir", save_dir)  # for paths fairseq-generate cannot read
-    before, end = run.stored(), settings.end_of(given)
+    before, end = run.stored(), {name: getattr(given, name) for name in END}
     how = precision.choose(
         request.precision, given, on_cpu, before.get(PRECISION), run.reached(end)
     )
     half = [] if how == "fp32" or getattr(given, how) else [flag(how)]
-    words += [*half, *batch_options(given, batch)]
+    words += [*half, *batch_options(given, batch, total)]
     words += ["--cpu"] if on_cpu else []
     in_half = not on_cpu and how in ("bf16", "fp16")
-    begun = bool(before.get(CAPTURED)) if run.checkpoints() else None
+    begun = bool(before.get(CAPTURED)) if before else None
     captured = capture_options(request, words, given, begun, in_half, total)
     words += captured
-    if total == 1:
-        words += ["--distributed-world-size", "1"]  # not one process per GPU
     for folder in request.user_dir or [PLUGIN]:  # fairseq itself imports the last one
         words += ["--user-dir", str(folder)]
     words += ["--save-dir", str(save_dir)]

@@ -15,7 +15,7 @@ from fairseq.dataclass.configs import (
 from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.train.batch_size import Batch
-from fairseq_plugins.train.run_folder import END, PER_UPDATE
+from fairseq_plugins.train.run_folder import PER_UPDATE
 
 BEGIN = "finetune_from_model"
 ENDS = ("bin", "idx")
@@ -63,8 +63,9 @@ def settled(args: argparse.Namespace, whole: Batch, data: Path, save_dir: Path) 
     values["data"] = fingerprint_of(data, "train")
     if 0 < args.max_update == schedule_end(args):
         values["max_update"] = args.max_update
-    if args.finetune_from_model:
-        values[BEGIN] = _within(save_dir, args.finetune_from_model)
+    begin = args.finetune_from_model
+    if begin and Path(begin).is_relative_to(save_dir):
+        values[BEGIN] = Path(begin).relative_to(save_dir).as_posix()
     return json.loads(json.dumps(values, default=str, sort_keys=True))
 
 
@@ -77,15 +78,3 @@ def schedule_end(args: argparse.Namespace) -> int:
     if cosine or (args.lr_scheduler == "tri_stage" and args.phase_ratio):
         return int(args.max_update)
     return int(getattr(args, "total_num_update", None) or 0)
-
-
-def _within(folder: Path, path: str) -> str:
-    try:
-        return Path(path).relative_to(folder).as_posix()
-    except ValueError:
-        return path
-
-
-def end_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that determine when the training ends."""
-    return {name: getattr(args, name) for name in END}
