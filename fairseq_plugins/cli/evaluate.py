@@ -24,6 +24,7 @@ RUN/evaluation and computed again only if checkpoints, data or options differ. R
 import hashlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def main(request: EvaluationRequest) -> None:
 
     compared = request.compare
     requests = [request] if compared is None else sides(request, compared)
-    ours, *others = [Evaluation(each, _say) for each in requests]  # fail before minutes of work
+    say = partial(print, file=sys.stderr, flush=True)
+    ours, *others = [Evaluation(each, say) for each in requests]  # fail before minutes of work
     for other in others:
         same = type(ours.test) is type(other.test)
         if not same or ours.test.references != other.test.references:
@@ -97,7 +99,3 @@ def _name(other: Path, run: Path) -> str:
     if other.parent == run.resolve().parent:
         return other.name
     return f"{other.name}-{hashlib.sha256(os.fsencode(other)).hexdigest()[:8]}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

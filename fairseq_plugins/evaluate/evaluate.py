@@ -92,8 +92,15 @@ class Evaluation:
         request = self.request
         trainings = {run: _training(paths[-1]) for run, paths in self.chosen.items()}
         tasks = {run: training.task["_name"] for run, training in trainings.items()}
-        if request.ensemble:
-            _check_ensemble(tasks)
+        for run in request.runs if request.ensemble else ():
+            if is_export(run):
+                raise ConfigurationError(
+                    f"--ensemble: {run} is an exported model, which cannot join one"
+                )
+            if not test_set_of(tasks[run]).generates:
+                raise ConfigurationError(
+                    f"--ensemble: {run} is a classifier, but only models that generate are combined"
+                )
         task = tasks[request.run]
         kind = test_set_of(task)
         if request.unicode and not kind.has_rouge:
@@ -238,18 +245,6 @@ class Evaluation:
         for place in range(min(count, total)):
             number = total * place // min(count, total)
             yield "".join(f"  {name:12}{each[number]}\n" for name, each in self.output.items())
-
-
-def _check_ensemble(tasks: dict[Path, str]) -> None:
-    for run, task in tasks.items():
-        if is_export(run):
-            raise ConfigurationError(
-                f"--ensemble: {run} is an exported model, which cannot join one"
-            )
-        if not test_set_of(task).generates:
-            raise ConfigurationError(
-                f"--ensemble: {run} is a classifier, but only models that generate are combined"
-            )
 
 
 def _training(checkpoint: Path) -> Training:

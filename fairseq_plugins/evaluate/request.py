@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.options import recipes
@@ -31,6 +32,7 @@ REFUSED = {  # options of fairseq-generate, and why they are refused
     ),
 }
 DEFAULTS = ["--beam", "5"]
+CHOICE = ("last", "best", "checkpoint", "by")  # options that choose checkpoints
 SPEED = ("--max-tokens", "--batch-size", "--num-workers")  # these do not change the output
 
 
@@ -173,19 +175,15 @@ def check(request: EvaluationRequest) -> None:
             raise ConfigurationError(f"{word} is not allowed {where}: {REFUSED[word]}")
 
 
-def sides(request: EvaluationRequest, other: Path) -> tuple[EvaluationRequest, EvaluationRequest]:
+def sides(request: EvaluationRequest, other: Path) -> list[EvaluationRequest]:
     """The requests that compare a model with `other`, with the same options.
 
     Of an export and a training, the export gets no choice of checkpoints.
     """
     from fairseq_plugins.search.onnx_backend.folder import is_export  # numpy is slow
 
-    both = request, replace(request, run=other, ensemble=())
-    exported = [is_export(side.run) for side in both]
-    if len(set(exported)) == 1:
+    both = [request, replace(request, run=other, ensemble=())]
+    none: Any = dict.fromkeys(CHOICE)
+    if is_export(request.run) == is_export(other):
         return both
-    first, second = (
-        replace(side, last=None, best=None, checkpoint=None, by=None) if of_export else side
-        for side, of_export in zip(both, exported)
-    )
-    return first, second
+    return [replace(side, **none) if is_export(side.run) else side for side in both]

@@ -13,7 +13,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,27 +88,25 @@ def score(totals: dict[str, Any], smooth: str = "exp", value: float | None = Non
     return round(found.score, 2)
 
 
-class Found(NamedTuple):
-    """The scorer of a split, if possible, and a message before training, if needed."""
-
-    scorer: Scorer | None
-    line: str
-
-
 def not_of_evaluate(split: str, reason: str) -> str:
     """The message for a split whose BLEU is fairseq's."""
     return f"BLEU of {split} is {FAIRSEQ} (13a on joined subwords), not evaluate's: {reason}"
 
 
 @functools.lru_cache(maxsize=4)
-def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> Found:
-    """How BLEU of a split of a prepared folder is computed.
+def find_scorer(
+    data: Path, split: str, target: str | None, tokenised: bool
+) -> tuple[Scorer | None, str]:
+    """What computes BLEU of a split of a prepared folder; or why fairseq does.
 
     Args:
         data: the prepared folder.
         split: the split, such as valid.
         target: the target language; None for that of the folder.
         tokenised: whether tokenised BLEU is wanted.
+
+    Returns:
+        the scorer, None for fairseq's own BLEU; and a line if the score is not the requested one.
 
     Raises:
         MissingTokeniser: fairseq's BLEU would choose checkpoints badly, as 13a needs spaces.
@@ -127,10 +125,9 @@ def find_scorer(data: Path, split: str, target: str | None, tokenised: bool) -> 
     except MissingTokeniser:
         raise
     except ConfigurationError as error:
-        return Found(None, not_of_evaluate(split, str(error)))
-    if tokenised and test.notes:
-        return Found(scorer, f"BLEU of {split} is BLEU of evaluate: {test.notes[0]}")
-    return Found(scorer, "")
+        return None, not_of_evaluate(split, str(error))
+    note = f"BLEU of {split} is BLEU of evaluate: {test.notes[0]}" if test.notes else ""
+    return scorer, note if tokenised else ""
 
 
 def tell(data: Path, given: Namespace) -> list[str]:
@@ -143,8 +140,8 @@ def tell(data: Path, given: Namespace) -> list[str]:
     if not getattr(given, "eval_bleu", False) or given.disable_validation:
         return []
     splits = given.valid_subset.split(",")
-    found = [find_scorer(data, s, given.target_lang, given.eval_tokenized_bleu) for s in splits]
-    return [each.line for each in found if each.line]
+    how = given.target_lang, given.eval_tokenized_bleu
+    return [line for split in splits for _, line in [find_scorer(data, split, *how)] if line]
 
 
 def install() -> None:
