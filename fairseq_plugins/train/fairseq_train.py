@@ -1,9 +1,9 @@
 """Run fairseq-train in this process, with a log and a report of its progress.
 
-    python -m fairseq_plugins.train.fairseq_train [--dry-run] --shares=JSON DATA [of fairseq-train]
+    python -m fairseq_plugins.train.fairseq_train HOW DATA [options of fairseq-train]
 
 is one of several processes that torchrun starts: standard error is the log, and standard output
-shows the progress.
+shows the progress. HOW is JSON with "dry_run", and the "shares" of `Plan`.
 """
 
 import json
@@ -19,8 +19,6 @@ from fairseq_plugins.options.user_dirs import import_user_dirs
 from fairseq_plugins.train.log import logged_to
 from fairseq_plugins.train.supervise import end_with_the_parent
 
-DRY_RUN = "--dry-run"
-SHARES = "--shares="  # followed by `Plan.shares`
 ENOUGH = 64  # exit status of the process that has measured enough updates, for the others to end
 
 
@@ -72,9 +70,8 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     end_with_the_parent()
-    dry_run = sys.argv[1] == DRY_RUN
-    shares, *words = sys.argv[1 + dry_run :]
-    told, *share = json.loads(shares.removeprefix(SHARES)).get(os.environ["WORLD_SIZE"], [""])
+    how, words = json.loads(sys.argv[1]), sys.argv[2:]
+    told, *share = how["shares"].get(os.environ["WORLD_SIZE"], [""])
     words += share
     user_dirs = [Path(after) for word, after in zip(words, words[1:]) if word == "--user-dir"]
 
@@ -84,7 +81,7 @@ def main() -> None:
         ranks = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK"))
         if told and os.environ["RANK"] == "0":
             say(told)
-        if run(words, say, dry_run, *ranks):
+        if run(words, say, how["dry_run"], *ranks):
             os._exit(ENOUGH)
 
     with logged_to(None) as say:

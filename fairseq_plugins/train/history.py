@@ -3,7 +3,6 @@
 import contextlib
 import json
 import statistics
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +34,6 @@ def add(folder: Path, **report: Any) -> None:
     """
     with contextlib.suppress(OSError), open_to_append(folder / NAME) as file:
         file.write(json.dumps(report) + "\n")
-
-
-def numbers(stats: Mapping[str, Any]) -> dict[str, float]:
-    """The values of a report of fairseq that are numbers."""
-    return {name: value for name, value in stats.items() if isinstance(value, (int, float))}
 
 
 def read(folder: Path, warm_up: int = WARM_UP) -> History:

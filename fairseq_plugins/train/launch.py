@@ -121,8 +121,8 @@ def _run_several(todo: Plan, words: Sequence[str], dry_run: bool) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    module = ["-m", fairseq_train.__name__, *([fairseq_train.DRY_RUN] if dry_run else [])]
-    module += [f"{fairseq_train.SHARES}{json.dumps(todo.shares)}"]
+    how = json.dumps({"dry_run": dry_run, "shares": todo.shares})
+    module = ["-m", fairseq_train.__name__, how]
     # the store that torchrun shares with its processes is not told to machines that join again
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     try:

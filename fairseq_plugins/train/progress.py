@@ -97,7 +97,8 @@ class Progress(Reports, logging.Handler):
     def _keep(self, **report: Any) -> None:
         if "stats" in report:
             hours = round(float(self.trainer.cumulative_training_time()) / 3600, 5)
-            report.update(stats=history.numbers(report["stats"]), hours=hours)
+            known = {n: v for n, v in report["stats"].items() if isinstance(v, (int, float))}
+            report.update(stats=known, hours=hours)
         if self.master:
             history.add(self.folder, **report)
 
