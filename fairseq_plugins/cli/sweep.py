@@ -109,10 +109,6 @@ def main(args: SweepCommand) -> None:
 
     with only_warnings_of_fairseq():  # it tells of models that are checked
         work = sweep.Sweep(args, table, args.data, out, tell)
-        if args.report_only:
-            work.compare()
-        else:
-            work.finish_all()
-        work.write_results()
+        work.finish_all()
     write_report(read_json(out / "results.json"), out)
     check_failures(work)

@@ -224,17 +224,18 @@ class Sweep:
     # ---- runs
 
     def finish_all(self) -> None:
-        """Train and test all runs, then compare them, until the time limit.
+        """Train and test all runs until the time limit, compare them, and write the results.
 
-        Failed runs are in `failures`.
+        With --report-only nothing is trained. Failed runs are in `failures`.
         """
+        todo = () if self.request.report_only else enumerate(self.trials, 1)
         timer = threading.Timer(60 * (self.request.minutes or 0), self.end_in_time)
         timer.daemon = True
         if self.request.minutes:
             timer.start()
         try:
             with ThreadPoolExecutor(self.request.parallel) as pool:
-                jobs = [pool.submit(self.work, *each) for each in enumerate(self.trials, 1)]
+                jobs = [pool.submit(self.work, *each) for each in todo]
                 try:
                     for job in jobs:
                         job.result()
@@ -249,6 +250,7 @@ class Sweep:
                 raise
         finally:
             timer.cancel()
+        self.write_results()
 
     def end_in_time(self) -> None:
         self.time_is_up.set()

@@ -136,6 +136,5 @@ def main(args: Reproduce) -> None:
     with only_warnings_of_fairseq():  # it tells of models that are checked
         work = open_table(args, tell)
         work.finish_all()
-        work.write_results()
     report_only(args.folder, args.table)
     sweep.check_failures(work)
