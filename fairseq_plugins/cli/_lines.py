@@ -244,18 +244,14 @@ def convert(
         lines: Iterator[Any] = _readable(itertools.islice(texts, first, end), unread, first)
         if pair is not None:
             lines = pair(lines, first, end)
-        spawn = args.processes > 1 and _in_torch(args)
-        if spawn:
-            from fairseq_plugins.system.workers import on_share  # a slow import
-
-            load = partial(on_share, load, args.processes, args.cpu)
+        cpu = args.cpu if args.processes > 1 and _in_torch(args) else None
         bar = stack.enter_context(
             progress_bar(
                 description=done, total=total, show=shown, unit=" " + unit, initial=output.lines
             )
         )
         try:
-            write_groups(load, lines, output, first, args.processes, spawn, bar.update)
+            write_groups(load, lines, output, first, args.processes, cpu, bar.update)
         except BrokenPipeError:
             if args.output is not None:
                 raise

@@ -35,7 +35,7 @@ from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.system.resumable import Group, Result, resumable, write_groups
-from fairseq_plugins.system.workers import default_workers, on_share
+from fairseq_plugins.system.workers import default_workers
 from fairseq_plugins.text.processing import Processing
 from fairseq_plugins.text.sentences import is_blank
 from fairseq_plugins.text.subwords import SPECIAL
@@ -138,7 +138,6 @@ class Teacher(NamedTuple):
         if not path.exists():
             cpu = self.search["cpu"] or self.data is None
             processes = processes or (0 if cpu else torch.cuda.device_count()) or default_workers()
-            load = partial(on_share, self.load, processes, cpu) if processes > 1 else self.load
             lines = (line or "" for line in itertools.chain.from_iterable(map(read_input, sources)))
             total = sum(map(count_lines, sources))
             with (
@@ -147,7 +146,7 @@ class Teacher(NamedTuple):
                     description="written", total=total, initial=output.lines, unit=" lines"
                 ) as bar,
             ):
-                write_groups(load, lines, output, 0, processes, processes > 1, bar.update)
+                write_groups(self.load, lines, output, 0, processes, cpu, bar.update)
         return map(json.loads, read_lines(path))
 
 

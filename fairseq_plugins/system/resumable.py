@@ -12,6 +12,7 @@ because groups depend on nothing but the input and `size`: a batch never crosses
 
 import collections
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -180,7 +181,7 @@ def write_groups(
     output: Output,
     first: int = 0,
     processes: int = 1,
-    spawn: bool = False,
+    cpu: bool | None = None,
     update: Callable[[int], Any] = bool,
 ) -> None:
     """Write the results of lines, without those that an earlier run wrote.
@@ -191,7 +192,7 @@ def write_groups(
         output: where to write.
         first: the number of the first line, in a share of a larger input.
         processes: their number.
-        spawn: see `map_batches`, which torch needs.
+        cpu: for torch, whose processes start anew: whether they use no GPU; None without torch.
         update: called with each number of lines that are done; `output.lines` were done before.
 
     Raises:
@@ -218,7 +219,9 @@ def write_groups(
         else:
             from fairseq_plugins.system import workers  # a slow import
 
-            results = workers.map_batches(begin, rest(), processes, spawn)
+            if cpu is not None:
+                begin = functools.partial(workers.on_share, begin, processes, cpu)
+            results = workers.map_batches(begin, rest(), processes, cpu is not None)
         # a generator with processes stops them, also while an error keeps its frame
         stack.callback(getattr(results, "close", bool))
         for result in results:
