@@ -134,7 +134,10 @@ def test_hypotheses_equal_torch(request, monkeypatch, tmp_path, sources, arch, w
     joined = "--copy-attention" in words
     export_tiny = request.getfixturevalue("export_joined" if joined else "export_tiny")
     task = request.getfixturevalue("joined_task" if joined else "task")
-    model, exported = export_tiny(tmp_path / "export", *words.split(), arch=arch)
+    if (arch, words) == CASES[USUAL[0]]:
+        model, exported = request.getfixturevalue("usual")
+    else:
+        model, exported = export_tiny(tmp_path / "export", *words.split(), arch=arch)
     assert exported.copies == joined and exported.max_source == 63
     assert exported.length_multiple % 3 == 0 or "linformer" not in words
     every = [*sources, [7] * 63 + [2], [8] * 60 + [2]]
@@ -314,22 +317,22 @@ def test_shared_embeddings_are_stored_once(
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, export_tiny):
-    """fairseq's own model and its export."""
-    words = ["--encoder-layers", "1"]
-    return export_tiny(tmp_path_factory.mktemp("plain") / "export", *words, arch="transformer")
+def usual(tmp_path_factory, export_tiny):
+    """The model of the first case and its export."""
+    arch, words = CASES[USUAL[0]]
+    return export_tiny(tmp_path_factory.mktemp("usual") / "export", *words.split(), arch=arch)
 
 
-def test_graphs_name_no_files_of_the_machine(plain):
-    _, exported = plain
+def test_graphs_name_no_files_of_the_machine(usual):
+    _, exported = usual
     for name in GRAPHS:
         content = (exported.folder / name).read_bytes()
         assert b".py" not in content and b"site-packages" not in content
 
 
-def test_wrong_weights_are_found(plain, task, sources):
-    model, exported = copy.deepcopy(plain[0]), plain[1]
-    model.decoder.layers[0].fc1.bias.data += 1.0
+def test_wrong_weights_are_found(usual, task, sources):
+    model, exported = copy.deepcopy(usual[0]), usual[1]
+    model.decoder.layers[0].encoder_attn.out_proj.bias.data[0] += 1.0
     expected = comparison.search_with_torch(model, task, sources)
     found = compare(exported, expected, sources)
     assert found.equal < found.total or found.largest_difference > exporter.EXACT
@@ -366,9 +369,9 @@ def test_other_architectures_are_errors_of_one_line(tmp_path, parse, words):
         assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
-def test_all_sentences_of_a_split(monkeypatch, plain, task):
+def test_all_sentences_of_a_split(monkeypatch, usual, task):
     monkeypatch.setattr(comparison, "BATCH", 8)
-    model, exported = plain
+    model, exported = usual
     sources, too_long = comparison.sources_of(task, "valid", 1000)
     assert len(sources) == len(task.dataset("valid")) > 2 * comparison.BATCH
     assert too_long == 0
