@@ -52,9 +52,10 @@ def test_validation_without_a_task(tiny_checkpoint, toy_data, run_validate):
     def loss(*more):
         return re.search(r"\| loss ([\d.]+)", run_validate(*words, *more).output).group(1)
 
-    assert loss() == loss("--task", "translation")
+    expected = loss()
+    assert loss("--task", "translation") == expected
     for bpe in ("sentencepiece", "subword_nmt", "fastbpe"):  # without its file: it is not built
-        assert loss() == loss("--bpe", bpe)
+        assert loss("--bpe", bpe) == expected
 
 
 def test_a_wrong_option_is_one_line_with_hydra_too(tmp_path, toy_data, run_process):
