@@ -93,9 +93,19 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise ConfigurationError(f"{flag(name)} {value} is unknown: {choose}")
 
 
+def counted(number: int, things: str) -> str:
+    """The number before a phrase that begins with a plural: "1 line", "2,000 lines of text"."""
+    if number == 1:
+        things = re.sub(r"(ie)?s\b", lambda end: "y" if end[1] else "", things, count=1)
+    return f"{number:,} {things}"
+
+
 def did_you_mean(name: object, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
-    """A question that names the nearest known names; `otherwise` if none is near."""
-    near = difflib.get_close_matches(str(name), list(known), most)
+    """A question that names the known names that begin so, or the nearest; else `otherwise`."""
+    text, bare = str(name).lstrip("-"), {each.lstrip("-"): each for each in known}
+    near = [each for each in bare if each.startswith(text) and len(text) > 2]
+    cutoff = 0.6 if text == str(name) else 0.75  # options resemble each other
+    near = [bare[each] for each in near[:8] or difflib.get_close_matches(text, bare, most, cutoff)]
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 

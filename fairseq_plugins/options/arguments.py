@@ -1,7 +1,6 @@
 """Command lines: a command is a dataclass of options, from which its parser is built."""
 
 import argparse
-import difflib
 import functools
 import inspect
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass
 from typing import Any, NoReturn, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, did_you_mean, flag
 from fairseq_plugins.options.fields import check_options, kind_of, options_of
 
 T = TypeVar("T", bound="Command")
@@ -75,9 +74,15 @@ def read(options: type[T], argv: Sequence[str], name: str, description: str | No
 
 
 def _converted(declared: Field, value: Any) -> Any:
-    """Text, or a list of it, in the type of the option; `check_option` rejects what stays text."""
+    """Text, or a list of it, in the type of the option; `check_option` rejects what stays text.
+
+    Raises:
+        ConfigurationError: it is a URL, which no option takes.
+    """
     if isinstance(value, list):
         return [_converted(declared, each) for each in value]
+    if re.match("(https?|ftp|s3|gs)://", str(value)):
+        raise ConfigurationError(f"{value} is a URL: download it, and give the path of the file")
     try:
         return kind_of(declared)[0](value)
     except ValueError:
@@ -161,33 +166,38 @@ class Parser(argparse.ArgumentParser):
     """A parser that reports a wrong argument in one line, without the list of all options."""
 
     _words: Sequence[str] = ()
+    _found = argparse.Namespace()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._words = sys.argv[1:] if args is None else args
-        return super().parse_known_args(args, namespace)
+        self._found = namespace or argparse.Namespace()
+        return super().parse_known_args(args, self._found)
 
     def error(self, message: str) -> NoReturn:
-        unknown = message.startswith("unrecognized arguments: ")
-        if unknown or message.startswith("the following arguments are required: "):
-            words = message.split()[2:] if unknown else self._words
-            after = re.search(r"\[-- more (options for [\w-]+)\]", self.usage or "")
-            hint = f"{after[1]} come after --" if after else ""
-            if unknown and hint and any(word.startswith("-") for word in words):
-                message += f": {hint}"
-            misspelt, question = find_misspelt(words, self)
-            if misspelt:
-                message = f"{misspelt} is unknown: {hint and hint + '; '}{question}"
+        """Report an unknown option first, as argparse takes its value for another argument."""
+        after = re.search(r"\[-- more (options for [\w-]+)\]", self.usage or "")
+        hint = f"{after[1]} come at the end, after --" if after else ""
+        known = self._option_string_actions
+        for name in (word.split("=")[0] for word in split(self._words)[0]):
+            begins = self.allow_abbrev and any(each.startswith(name) for each in known)
+            is_option = re.fullmatch(r"--?[a-zA-Z]\S*", name)  # not a negative number
+            if is_option and name not in known and not begins:
+                advice = "; ".join(filter(None, [hint, did_you_mean(name, known)]))
+                raise ConfigurationError(f"{name} is unknown: {advice or '-h lists the options'}")
+        positional = [each for each in self._actions if not each.option_strings]
+        order = [str(each.metavar or each.dest) for each in positional]
+        problem, _, rest = message.partition(": ")
+        if problem == "unrecognized arguments":
+            message = f"too many arguments: {rest}: give {' '.join(order) or 'only options'}"
+        elif problem == "the following arguments are required":
+            needed, missing = [name for name in rest.split(", ") if name in known], ""
+            needed = [f"{name} {known[name].metavar}" for name in needed]
+            if len(needed) <= rest.count(", "):
+                given = [str(getattr(self._found, each.dest, None) or "") for each in positional]
+                needed = [*order, *needed]
+                missing = f", not only {' '.join(given).strip()}" * any(given)
+            message = f"give {' '.join(needed)}{missing}: -h explains this"
         raise ConfigurationError(re.sub(r"^argument (\S+): (\1 )?", r"\1 ", message))
-
-
-def find_misspelt(words: Sequence[str], parser: argparse.ArgumentParser) -> tuple[str, str]:
-    """The first unknown option near to one of the parser, and a question; both "" for none."""
-    known = parser._option_string_actions
-    for name in (word.split("=")[0] for word in words if word.startswith("--")):
-        near = difflib.get_close_matches(name, known, 1, 0.75)
-        if near and not near[0].startswith(name):  # argparse takes a beginning
-            return name, f"did you mean {near[0]}?"
-    return "", ""
 
 
 def parser_of(command: str, description: str | None, **how: Any) -> Parser:

@@ -9,8 +9,7 @@ from unittest import mock
 
 from fairseq import options
 
-from fairseq_plugins.errors import ConfigurationError, flag
-from fairseq_plugins.options.arguments import find_misspelt
+from fairseq_plugins.errors import ConfigurationError, did_you_mean, flag
 
 _parsing = threading.Lock()  # sys.argv is patched; a sweep uses threads
 
@@ -46,11 +45,19 @@ def parse_as(
     """
 
     def refuse(message: str) -> None:
-        message = re.sub(r" \(choose from .*", "", message, flags=re.DOTALL)
+        if strange := re.match(
+            r"argument (--[\w-]+).*: invalid choice: '?(.*?)'? \(choose", message
+        ):
+            known = parser._option_string_actions[strange[1]].choices or ()
+            near = did_you_mean(strange[2], known, "-h lists the choices")
+            raise ConfigurationError(f"{strange[1]} {strange[2]} is unknown: {near}")
         unknown = message.removeprefix("unrecognized arguments: ")
+        if wrong := re.fullmatch(r"argument (\S+): invalid (\S+) value: (.*)", message):
+            whole = "whole " if wrong[2] == "int" else ""
+            raise ConfigurationError(f"{wrong[1]} {wrong[3]}: must be a {whole}number")
         if unknown == message:
             raise ConfigurationError(f"{command} does not take this: {message}")
-        _, question = find_misspelt(unknown.split(), parser)
+        question = did_you_mean(re.split("[ =]", unknown)[0], parser._option_string_actions)
         raise ConfigurationError(
             f"{command} does not take {unknown}" + (f": {question}" if question else "")
         )

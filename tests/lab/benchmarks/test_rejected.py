@@ -9,7 +9,7 @@ from tests.lab.benchmarks.running import refused
 REJECTED = {
     "growth --values 8": "at least one --contender",
     "layer --contender sdpb": "'sdpb' is not an architecture",
-    "layer --contender 'ffn --colour 3'": "`ffn --colour 3`: unrecognized arguments",
+    "layer --contender 'ffn --colour 3'": "`ffn --colour 3`: --colour is unknown",
     "layer --contender 'softmax --heads 7'": "`softmax --heads 7`",
     "layer --contender 'fastformer --heads 7'": "7 heads do not divide",
     "layer --contender 'sdpa --heads 7'": "7 heads do not divide",
