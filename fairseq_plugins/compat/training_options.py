@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import fields
 from typing import Any
 
@@ -21,6 +21,21 @@ from fairseq_plugins.files import json_object
 from fairseq_plugins.options.search import NOT_OF_SEARCH
 from fairseq_plugins.options.search import check as check_values
 
+# the least and the largest value of fairseq's numbers, by their group and name
+RANGES: dict[tuple[str, str], tuple[float, float]] = {
+    ("checkpoint", "save_interval"): (1, math.inf),
+    ("common", "log_interval"): (1, math.inf),
+    ("criterion", "label_smoothing"): (0, 1),
+    ("dataset", "batch_size"): (1, math.inf),
+    ("dataset", "max_tokens"): (1, math.inf),
+    ("dataset", "validate_interval"): (1, math.inf),
+    ("ema", "ema_decay"): (0, 1),
+    ("optimization", "lr"): (0, math.inf),
+    ("optimization", "max_epoch"): (0, math.inf),
+    ("optimization", "max_update"): (0, math.inf),
+    ("optimization", "update_freq"): (1, math.inf),
+    ("optimizer", "weight_decay"): (0, math.inf),
+}
 LOSSES = ("loss", "nll_loss", "ppl")
 
 
@@ -123,19 +138,25 @@ def _check_model(cfg: Any) -> None:
         )
 
 
+def check_ranges(value_of: Callable[[str, str], Any]) -> None:
+    """Check the options of `RANGES`.
+
+    Args:
+        value_of: the value of an option, given the names of fairseq's group and of the option: a
+            number, a list of these, or None.
+
+    Raises:
+        ConfigurationError: a number is outside its range.
+    """
+    for (group, name), (least, most) in RANGES.items():
+        value = value_of(group, name)
+        for number in value if isinstance(value, MutableSequence) else [value]:
+            if number is not None:
+                check_range(flag(name), number, least, most)
+
+
 def _check_numbers(cfg: Any) -> None:
-    for section, option, least, most in (
-        (cfg.dataset, "batch_size", 1, math.inf),
-        (cfg.optimization, "max_update", 0, math.inf),
-        (cfg.optimization, "max_epoch", 0, math.inf),
-        (cfg.criterion, "label_smoothing", 0, 1),
-        (getattr(cfg, "ema", None), "ema_decay", 0, 1),
-    ):
-        value = getattr(section, option, None)
-        if value is not None:
-            check_range(flag(option), value, least, most)
-    for number in cfg.optimization.update_freq:
-        check_range("--update-freq", number, 1)
+    check_ranges(lambda section, name: getattr(getattr(cfg, section, None), name, None))
     scheduler, name = cfg.lr_scheduler, getattr(cfg.lr_scheduler, "_name", None)
     warmup = getattr(scheduler, "warmup_updates", None)
     if isinstance(warmup, int):  # inverse_sqrt's rate is a multiple of its square root
@@ -167,12 +188,6 @@ def _check_score(option: str, task: Any) -> None:
 
 
 def _check_intervals(cfg: Any) -> None:
-    for section, option in (
-        (cfg.checkpoint, "save_interval"),
-        (cfg.dataset, "validate_interval"),
-        (cfg.common, "log_interval"),
-    ):
-        check_range(flag(option), getattr(section, option), 1)
     epochs, interval = cfg.optimization.max_epoch, cfg.checkpoint.save_interval
     updates = cfg.optimization.max_update
     if interval > 1 and epochs > 0 >= updates and epochs % interval and not cfg.checkpoint.no_save:

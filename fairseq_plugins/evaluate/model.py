@@ -12,11 +12,11 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.errors import ConfigurationError, check_range, flag
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.request import EvaluationRequest, apart
 from fairseq_plugins.options import fairseq_parser
-from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options
+from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options, check
 from fairseq_plugins.search.choose_engine import open_engine
 from fairseq_plugins.search.engine import Engine
 from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
@@ -38,7 +38,7 @@ def parse_generation(words: Sequence[str]) -> argparse.Namespace:
     """
     place = ["DATA", "--path", "RUN"]
     given = fairseq_parser.parse_as("fairseq-generate", generation_parser, [*place, *words])
-    check_range("--beam", given.beam, 1)
+    check(vars(given))
     given.limited = any(word in LENGTHS for word in apart(words))
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
     of_training = options_of.keys() - OF_THE_TASK

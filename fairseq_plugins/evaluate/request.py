@@ -13,6 +13,7 @@ from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.fields import MOST, argument, option
 from fairseq_plugins.options.groups import Averaging, Device
+from fairseq_plugins.options.search import LARGEST_BEAM
 
 OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
@@ -50,7 +51,7 @@ class EvaluationRequest(Device, Averaging):
         (), "how to generate: a YAML file, or generate_cnn_dm, generate_pubmed or "
         "generate_headlines; repeatable", metavar="FILE", repeatable=True,
     )  # fmt: skip
-    beam: int | None = option(None, "the beam size (default: 5)", least=1)
+    beam: int | None = option(None, "the beam size (default: 5)", least=1, most=LARGEST_BEAM)
     max_tokens: int | None = option(
         None,
         "the number of source tokens in a batch (default: 4096; on a GPU, as many as its memory "

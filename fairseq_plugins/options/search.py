@@ -7,6 +7,7 @@ from typing import Any
 from fairseq_plugins.errors import ConfigurationError, check_known, flag
 from fairseq_plugins.options.fields import check_option, option
 
+LARGEST_BEAM = 1024  # the memory of a search grows with it
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 FAIRSEQ_NAMES = {"no_repeat_ngram": "no_repeat_ngram_size"}  # of options with another name there
 LARGEST_SEED = 2**63 - 1  # torch overflows beyond 64 bits
@@ -31,7 +32,7 @@ class BeamSearch:
         no_repeat_ngram: no sequence of this many tokens occurs twice; 0 allows repetition.
     """
 
-    beam: int = option(5, "the beam size", least=1)
+    beam: int = option(5, "the beam size", least=1, most=LARGEST_BEAM)
     lenpen: float = option(
         1.0, "the length penalty; a value above 1 favours long outputs", least=-LARGEST_PENALTY,
         most=LARGEST_PENALTY,

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 
+from fairseq_plugins.compat.training_options import check_ranges
 from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries, shards
-from fairseq_plugins.errors import ConfigurationError, check_path, flag
+from fairseq_plugins.errors import ConfigurationError, check_path, counted, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.options import fairseq_parser, recipes
 from fairseq_plugins.tasks import bleu_of_valid
@@ -85,8 +86,8 @@ def count_processes(asked: int | None, on_cpu: bool) -> int:
     processes = (gpus or 1) if asked is None else asked
     if gpus and processes > gpus:
         raise ConfigurationError(
-            f"--processes {processes}, but this machine has {gpus} GPU(s): give at most {gpus}, or "
-            "--cpu"
+            f"--processes {processes}, but this machine has {counted(gpus, 'GPUs')}: give "
+            f"at most {gpus}, or --cpu"
         )
     return processes
 
@@ -172,7 +173,7 @@ def measure(data: Path, given: argparse.Namespace) -> tuple[dict[str, int], list
                     "the texts"
                 )
             lines.append(
-                f"{measured.too_long:,} pairs of {subset} exceed {options}: they are skipped"
+                f"skipped: {counted(measured.too_long, 'pairs')} of {subset} over {options}"
             )
     if lines and given.task == "summarization" and cut is None:
         lines.append("to truncate long documents instead, give --truncate-source after --")
@@ -270,6 +271,7 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
             f"optimizer, criterion or scheduler: set '{name}: null' in its "
             "group in a further --settings file (.yaml)"
         ) from None
+    check_ranges(lambda _, name: getattr(given, name, None))
     if given.log_format not in (None, "simple"):
         raise ConfigurationError(
             f"--log-format {given.log_format}: this command needs --log-format simple to show "

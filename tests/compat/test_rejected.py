@@ -34,6 +34,8 @@ train TINY --eval-bleu-args '{"len_pen": 1}' -> len_pen is not an option of .*di
 train TINY --eval-bleu-args [4] -> --eval-bleu-args '\[4\]' is not a JSON object
 train TINY --eval-bleu-remove-bpe bpe -> --eval-bleu-remove-bpe bpe is unknown: give subword
 train TINY --batch-size 0 -> --batch-size 0: must be at least 1
+train TINY --max-tokens 0 -> --max-tokens 0: must be at least 1
+train TINY --lr 0.1,-1 -> --lr -1.0: must be at least 0
 train TINY --update-freq 0 -> --update-freq 0: must be at least 1
 train TINY --label-smoothing 1.5 -> --label-smoothing 1.5: must be from 0 to 1
 train TINY --quant-noise-pq 0.1 -> --quant-noise-pq 0.1 needs --bf16 or --fp16

@@ -211,7 +211,7 @@ def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
 @pytest.mark.parametrize(
     "options, told",
     [
-        ({"beam": 0}, "--beam 0: must be at least 1"),
+        ({"beam": 0}, "--beam 0: must be from 1 to 1024"),
         ({"beam": 2, "nbest": 3}, "--nbest 3 is above --beam 2"),
         ({"seed": 10**20}, "--seed 10+: must be from 0 to 9223372036854775807"),
         ({"lenpen": float("nan")}, "--lenpen nan: must be from -10 to 10"),
