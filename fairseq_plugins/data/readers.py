@@ -20,6 +20,7 @@ from fairseq_plugins.system.progress import progress_bar
 SPLITS = ("train", "valid", "test")
 RAW = "text/raw"  # the subfolder of a prepared folder for the texts of examples
 TOO_LONG = f"a line of more than {LONGEST_LINE:,} bytes"
+LONGEST_SHOWN = 100  # characters of a line in a message
 COMPRESSED = (".gz", ".bz2", ".xz")
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "tsv"}  # by suffix
 
@@ -310,7 +311,7 @@ def _tsv(paths: Sequence[Path], fields: Sequence[str], header: bool) -> Iterator
         row = text.split("\t")
         if number == 1 and (header or len(row) != len(fields) or set(fields) <= set(row)):
             if len(row) > 1 or header:
-                columns = _columns(paths[0], row, fields)
+                columns = _columns(paths[0], row, fields, "\t")
                 continue
         if columns is None:  # the last of them may have tabs
             row = text.split("\t", len(fields) - 1)
@@ -328,7 +329,7 @@ def _csv(paths: Sequence[Path], fields: Sequence[str], header: bool) -> Iterator
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(texts)
     try:
-        columns = _columns(path, next(reader, []), fields)
+        columns = _columns(path, next(reader, fields), fields, ",")  # `fields` of an empty file
         for row in reader:
             if len(row) > max(columns):
                 yield reader.line_num, tuple(row[column] for column in columns)
@@ -338,11 +339,13 @@ def _csv(paths: Sequence[Path], fields: Sequence[str], header: bool) -> Iterator
         raise ConfigurationError(f"{path}, line {reader.line_num}: {error}") from None
 
 
-def _columns(path: Path, head: Sequence[str], fields: Sequence[str]) -> list[int]:
+def _columns(path: Path, head: Sequence[str], fields: Sequence[str], separator: str) -> list[int]:
     """The numbers of the columns with these names."""
-    for field in fields:
-        if field not in head:
-            raise ConfigurationError(
-                f"{path} has no column '{field}': choose two with --fields: {', '.join(head)}"
-            )
+    if not set(fields) <= set(head):
+        between = {",": "commas", "\t": "tabs"}[separator]
+        raise ConfigurationError(
+            f"{path}: line 1 is '{separator.join(head)[:LONGEST_SHOWN]}', but must have the column "
+            f"names {' and '.join(fields)}, with {between} between them: add such a line, or give "
+            "the names of two columns to --fields"
+        )
     return [head.index(field) for field in fields]

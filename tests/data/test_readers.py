@@ -85,9 +85,11 @@ def test_new_lines_within_a_field_become_spaces(tmp_path):
 @pytest.mark.parametrize(
     "name, content, fields, message",
     [
-        ("a.csv", "id,german\n1,x\n", SIDES, "a.csv has no column 'de': .*--fields: id, german"),
-        ("a.tsv", "1\tx\ty\n", SIDES, "a.tsv has no column 'de': choose two .* 1, x, y"),
-        ("a.tsv", "source\ttarget\n", ("source", "en"), "no column 'en': .*: source, target"),
+        ("a.csv", "id,german\n1,x\n", SIDES, "a.csv: line 1 is 'id,german', but .* de and en, wi"),
+        ("a.csv", "de;en\nx;y\n", SIDES, "line 1 is 'de;en', but .* de and en, with commas betwee"),
+        ("a.csv", f"{'x' * 999}\n", SIDES, "a.csv: line 1 is '(x{100})', but must have the column"),
+        ("a.tsv", "1\tx\ty\n", SIDES, r"line 1 is '1\\tx\\ty', but .*, with tabs between"),
+        ("a.tsv", "source\ttarget\n", ("source", "en"), r"'source\\ttarget', .* source and en"),
         ("a.jsonl", '{"source": "x", "en": "y"}\n', SIDES, "no field 'de': .*: en, source"),
         ("a.txt", "x\n", SIDES, "a.txt is a file of unknown format: give .tsv, .csv or .jsonl"),
         ("a.csv", 'de,en\n"x,y\n', SIDES, "not enough|too few columns: 1"),
