@@ -22,9 +22,11 @@ def test_terms_are_whole_words_and_the_longest_win(tmp_path):
     assert terms.wanted(line) == ["red house", "house", "b"]
 
 
-@pytest.mark.parametrize("text", ["", "a\n", "a\t\n", "a\tb\tc\n", "a\tb\n\n"])
+@pytest.mark.parametrize("text", ["", "a\n", "a\t\n", "a\tb\tc\n", "a\tb\n\n", "a\ta\na\tb\n"])
 def test_wrong_files_are_told(tmp_path, text):
-    with pytest.raises(ConfigurationError, match=r"--terms .*(source term, a tab|is empty)"):
+    with pytest.raises(
+        ConfigurationError, match="--terms .*(source term, a|is empty|target 'b', but)"
+    ):
         read_terms(written(tmp_path, text))
 
 
