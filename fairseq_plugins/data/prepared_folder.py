@@ -94,14 +94,15 @@ class Prepared:
             reason, advice = str(error), "make this one anew with them"
             if not record.is_file():
                 reason = "it is missing"
-                advice = "describe one of fairseq-preprocess with the command adopt"
+                advice = "describe this one of fairseq-preprocess with the command adopt"
+                advice *= bool(dictionaries(self.folder))
             if isinstance(error, KeyError) and self.settings:
                 reason = f"it has no {error.args[0]}"
                 if self.task not in ("translation", "summarization"):
                     reason += f", as it is for {self.task}"
             raise ConfigurationError(
                 f"{record} cannot be used ({reason}): give a folder that this version's prepare-* "
-                f"commands made, or {advice}"
+                "commands made" + (advice and f", or {advice}")
             ) from None
 
     @property

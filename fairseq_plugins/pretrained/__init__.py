@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent
+ADVICE = "give the folder of a training, a checkpoint, or an exported folder"
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
@@ -26,12 +27,13 @@ def find(model: str | Path, option: str = "--model") -> Path:
     """
     if not isinstance(model, (str, os.PathLike)):
         kind = type(model).__name__
-        raise ConfigurationError(f"{option} {model!r} is of type {kind}: {advice()}")
+        raise ConfigurationError(f"{option} {model!r} is of type {kind}: {ADVICE}")
     if os.path.exists(model):  # False for a name that no file can have
         return Path(model)
     if str(model) in names():
         return FOLDER / model
-    raise ConfigurationError(f"{option} {model} does not exist: {advice()}")
+    near = did_you_mean(model, names(), ADVICE)
+    raise ConfigurationError(f"{option} {model} does not exist: {near}")
 
 
 def find_checkpoint(path: str | Path, option: str = "--model", hint: str | None = None) -> Path:
@@ -52,10 +54,4 @@ def find_checkpoint(path: str | Path, option: str = "--model", hint: str | None 
         if (path / name).is_file():
             return path / name
     reason = f"has neither {' nor '.join(CHECKPOINTS)}" if path.is_dir() else "does not exist"
-    raise ConfigurationError(f"{option} {path} {reason}: {hint or advice()}")
-
-
-def advice() -> str:
-    """What a user can give as a model."""
-    known = "".join(f", or one of {', '.join(names())}" for _ in names()[:1])
-    return f"give the folder of a training, a checkpoint, an exported folder{known}"
+    raise ConfigurationError(f"{option} {path} {reason}: {hint or ADVICE}")

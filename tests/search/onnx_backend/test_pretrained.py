@@ -35,8 +35,8 @@ def test_a_name_is_a_model(box, exported, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_an_unknown_name_lists_those_that_exist(box):
-    with pytest.raises(ConfigurationError, match="^--model tiny does not exist: .* tiny-de-en$"):
+def test_an_unknown_name_asks_for_the_nearest(box):
+    with pytest.raises(ConfigurationError, match="^--model tiny does .*: did you mean tiny-de-en"):
         Translator("tiny")
     with pytest.raises(ConfigurationError, match="^--model tiny does not exist: "):
         fairseq_plugins.Classifier(["tiny"])
@@ -44,7 +44,7 @@ def test_an_unknown_name_lists_those_that_exist(box):
 
 def test_a_path_that_exists_is_preferred(box):
     (box / "tiny-de-en").mkdir()
-    told = "tiny-de-en has neither checkpoint_best.pt nor .* an exported folder, or one of tiny-de"
+    told = "tiny-de-en has neither checkpoint_best.pt nor .* or an exported folder$"
     with pytest.raises(ConfigurationError, match=told):
         Translator("tiny-de-en")
 
