@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, counted, flag
 
 AnyPath = str | Path
 T = TypeVar("T")
@@ -105,10 +105,10 @@ def read_pairs(*paths: Path, read: Callable[[Path], Iterator[Any]] = read_lines)
     end: Any = object()
     for row in itertools.zip_longest(*map(read, paths), fillvalue=end):
         if end in row:
-            counts = [sum(1 for _ in read(path)) for path in paths]
+            lines = [counted(sum(1 for _ in read(path)), "lines") for path in paths]
             raise ConfigurationError(
-                f"{paths[0]} has {counts[0]:,} lines and {paths[1]} has {counts[1]:,}: they must "
-                "be aligned by line"
+                f"{paths[0]} has {lines[0]} and {paths[1]} has {lines[1]}: they must be aligned by "
+                "line"
             )
         yield row
 

@@ -62,7 +62,7 @@ def test_the_command_writes_a_line_for_each_line(trained, monkeypatch, capsys):
     lines = [line.split("\t") for line in out.splitlines()]
     assert [label for label, _ in lines] == ["bad", "good", "good"]
     assert all(0.5 < float(probability) <= 1 for _, probability in lines)
-    assert "1 line(s) were truncated to 31 tokens" in err and "number 3" in err
+    assert "1 line over the model's limit of 31 tokens" in err and "number 3" in err
 
 
 def test_evaluate_scores_what_was_binarised(data, trained, capsys):
@@ -119,8 +119,10 @@ def test_an_export_is_as_good_as_its_checkpoint(data, trained, tmp_path, monkeyp
         capsys.readouterr()
         assert cli.main([str(word) for word in [*words, tmp_path / name, *more]]) == 0
         told = capsys.readouterr().err
-        assert "1 line(s) without text got a meaningless label: number 2" in told
-        assert "1 line(s) were truncated to " in told and told.endswith("limit: number 5\n")
+        assert "1 line without text got a meaningless label: number 2" in told
+        assert "1 line over the model's limit of " in told and told.endswith(
+            "truncated: number 5\n"
+        )
     assert [call.args[2] for call in asked.call_args_list] == [2]
     one, two = (
         [line.split("\t")[0] for line in (tmp_path / name).read_text().splitlines()]

@@ -95,7 +95,7 @@ def test_it_is_what_fairseq_generate_says(summarize, folder, model, run_generate
     for number, sentences in enumerate(summaries):
         said = [sentence.strip() for sentence in expected[str(number)].split("<q>")]
         assert sentences == [sentence for sentence in said if sentence]
-    assert re.search(r"\d+ document\(s\) are longer than 29 subwords", err)
+    assert re.search(r"\d+ documents over the model's limit of 29 subwords", err)
 
 
 def test_empty_lines_stay_where_they_are(summarize):
@@ -120,10 +120,7 @@ def test_what_is_not_read_is_counted(summarize, model):
     whole = len(encode(beginning + rest).split())
     assert (other["subwords"], other["read"]) == (whole, 29)
     assert short["subwords"] == short["read"] == len(encode("Fog fell.").split())
-    assert err == (
-        "2 document(s) are longer than 29 subwords, which is what the model reads: their ends were "
-        "not read: number 2, 4\n"
-    )
+    assert err == ("2 documents over the model's limit of 29 subwords got truncated: number 2, 4\n")
 
 
 def test_no_more_is_read_than_was_prepared(folder, model, tmp_path):

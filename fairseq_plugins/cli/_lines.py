@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fairseq_plugins import __version__, pretrained
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, counted, flag
 from fairseq_plugins.files import (
     LONGEST_LINE,
     count_lines_of,
@@ -195,8 +195,8 @@ def convert(
 ) -> int:
     """Pass lines to a model in groups, write the results, and report the notes on them.
 
-    A line that is not UTF-8 or longer than `LONGEST_LINE` is told and has the output of an empty
-    one: the others are answered.
+    A line that is not UTF-8 or longer than `LONGEST_LINE` has the output of an empty one, and the
+    first of them is reported.
 
     Args:
         args: --input or --documents, files to read, each of the latter as one line; --buffer, the
@@ -211,7 +211,7 @@ def convert(
     Returns:
         The exit status: 1 if a line could not be read, or the reader went away, such as `| head`.
     """
-    unread: list[int] = []
+    unread: list[str] = []
     path, documents = args.input, getattr(args, "documents", [])
     with contextlib.ExitStack() as stack:
         source: Any = None
@@ -241,7 +241,7 @@ def convert(
             texts: Iterator[Callable[[], str]] = (partial(_in_one_line, file) for file in documents)
         else:
             texts = _lines_of(source, "standard input" if path is None else str(path))
-        lines: Iterator[Any] = _readable(itertools.islice(texts, first, end), unread, first)
+        lines: Iterator[Any] = _readable(itertools.islice(texts, first, end), unread)
         if pair is not None:
             lines = pair(lines, first, end)
         cpu = args.cpu if args.processes > 1 and _in_torch(args) else None
@@ -259,19 +259,19 @@ def convert(
             return 1
     for message, numbers in output.notes.items():
         tell(numbers, message)
-    tell(unread, f"{unit} could not be read and count as empty")
+    if unread:
+        what = counted(len(unread), f"{unit} could not be read and got the output of an empty one")
+        print(f"{what}: {unread[0]}", file=sys.stderr)
     return int(bool(unread))
 
 
-def _readable(texts: Iterable[Callable[[], str]], unread: list[int], first: int) -> Iterator[str]:
-    """The texts; an empty one for each that raises an error, which is told (the first ten)."""
-    for number, read in enumerate(texts, first + 1):
+def _readable(texts: Iterable[Callable[[], str]], unread: list[str]) -> Iterator[str]:
+    """The texts; an empty one for each that raises an error, which is added to `unread`."""
+    for read in texts:
         try:
             text = read()
         except ConfigurationError as error:
-            unread.append(number)
-            if len(unread) <= 10:
-                print(f"skipped: {error}", file=sys.stderr, flush=True)
+            unread.append(str(error))
             text = ""
         yield text
 
@@ -303,7 +303,7 @@ def tell(numbers: list[int], what: str) -> None:
     """Print how many lines something happened to, and the first ten of them, if any."""
     if numbers:
         shown = ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
-        print(f"{len(numbers):,} {what}: number {shown}", file=sys.stderr)
+        print(f"{counted(len(numbers), what)}: number {shown}", file=sys.stderr)
 
 
 def _remaining_lines(file: IO[bytes]) -> int | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import output_file
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import REQUIRED, option
@@ -66,4 +66,4 @@ def main(args: Average) -> None:
     if output in [path.resolve() for path in paths]:
         raise ConfigurationError(f"--output {args.output} is one of the checkpoints to average")
     averages.save(averages.average(paths), output)
-    print(f"wrote the average of {len(paths)} checkpoints to {args.output}")
+    print(f"wrote the average of {counted(len(paths), 'checkpoints')} to {args.output}")

@@ -35,8 +35,8 @@ def load(args: Classify) -> Callable[[Group], Result]:
     def classify(group: Group) -> Result:
         lines = [f"{label}\t{value:.4f}" for label, value in classifier.classify(group.lines)]
         limit = classifier.max_tokens_of_text
-        cut = f"line(s) were truncated to {limit:,} tokens, the model's limit"
-        empty = "line(s) without text got a meaningless label"
+        cut = f"lines over the model's limit of {limit:,} tokens got truncated"
+        empty = "lines without text got a meaningless label"
         notes = {
             message: [group.first + number for number in numbers]
             for message, numbers in ((empty, classifier.empty), (cut, classifier.cut))

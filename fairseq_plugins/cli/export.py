@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
 from fairseq_plugins.options.groups import UserDirs
@@ -72,7 +72,9 @@ def _comparisons(found: Any) -> list[str]:
     """The `Comparison` of an export as lines of text for the terminal."""
     lines = []
     if found.too_long:
-        lines.append(f"skipped: {found.too_long} sentences longer than the model's limit")
+        lines.append(
+            f"skipped: {counted(found.too_long, 'sentences')} longer than the model's limit"
+        )
     for agreement in found.agreements:
         output, texts, scores = agreement.words
         lines.append(

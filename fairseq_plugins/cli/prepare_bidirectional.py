@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
 from fairseq_plugins.data.bidirectional import join_directions
+from fairseq_plugins.errors import counted
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import argument
 
@@ -36,5 +37,5 @@ class PrepareBidirectional(Command):
 def main(args: PrepareBidirectional) -> None:
     needs_fairseq("prepare-bidirectional")
     pairs = join_directions(args.pair, args.destination)
-    counted = ", ".join(f"{number:,} pairs in {split}" for split, number in pairs.items())
-    print(f"{args.destination} is ready for fairseq-train, with both directions: {counted}")
+    splits = ", ".join(f"{counted(number, 'pairs')} in {split}" for split, number in pairs.items())
+    print(f"{args.destination} is ready for fairseq-train, with both directions: {splits}")

@@ -72,10 +72,7 @@ def load(args: Summarize) -> Callable[[Group], Result]:
         warnings.filterwarnings("ignore", FOR_TRANSLATION)  # a remark below, told once
         summarizer = Summarizer(args.model, min_length=least, max_length=args.max_len, **options)
     summarizer.wants_copied = args.json
-    cut = (
-        f"document(s) are longer than {summarizer.max_source:,} subwords, which is what the model "
-        "reads: their ends were not read"
-    )
+    cut = f"documents over the model's limit of {summarizer.max_source:,} subwords got truncated"
     longest = summarizer.max_length(summarizer.max_source)
     stopped = f"summaries reached {longest} subwords (--max-len) and may be cut off"
 

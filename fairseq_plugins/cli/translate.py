@@ -86,13 +86,13 @@ def load(args: Translate) -> Callable[[Group], Result]:
     protection = translator.processor.protection or Protection()
     aligned = args.json or args.html is not None
     parts = (
-        f"line(s) longer than {translator.max_source:,} subwords, the model's limit, were "
-        "translated in parts"
+        f"lines over the model's limit of {translator.max_source:,} subwords got translated in "
+        "parts"
     )
-    stopped = "translation(s) reached the length limit and may be cut off"
-    repaired = "translation(s) lacked protected text or had it twice, and were repaired"
-    lacking = "translation(s) lack a tag, URL or other text of their source"
-    without = "translation(s) lack a target term of --terms"
+    stopped = "translations reached the length limit and may be cut off"
+    repaired = "translations lacked protected text or had it twice, and got repaired"
+    lacking = "translations lacked a tag, URL or other text of their source"
+    without = "translations lacked a target term of --terms"
 
     def translate(group: Group) -> Result:
         paired = args.prefixes is not None

@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.system import cpu
 
 logger = logging.getLogger(__name__)
@@ -91,8 +91,8 @@ def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
         processes = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
         if processes > gpus:
             raise ConfigurationError(
-                f"{processes} processes were started on this machine, but it has {gpus} GPU(s): "
-                f"use --nproc_per_node {gpus}, or --cpu to train on the CPU"
+                f"{processes} processes were started on this machine, but it has "
+                f"{counted(gpus, 'GPUs')}: use --nproc_per_node {gpus}, or --cpu"
             )
         device %= gpus  # srun may show each process only its own GPU
     distributed.distributed_world_size = launch.world_size

@@ -16,7 +16,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import unpickling
 from fairseq_plugins.compat.patch import around, overlay
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import alone_in, flush_to_disk
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,11 @@ def _find_checkpoint(cfg: Any, suffix: str) -> str | None:
         return None
     raise ConfigurationError(
         f"{last} {problem}, and "
-        + (f"so is each of {len(others)} other(s)" if others else "there is no other checkpoint")
+        + (
+            f"so is each of {counted(len(others), 'others')}"
+            if others
+            else "there is no other checkpoint"
+        )
         + ": nothing was changed; choose another --save-dir, or remove them to start over"
     )
 

@@ -16,7 +16,7 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def refuse_to_begin_anew() -> None:
         done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
         if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
             raise ConfigurationError(
-                f"{filename} has {done:,} updates but no optimizer state "
+                f"{filename} has {counted(done, 'updates')} but no optimizer state "
                 "(--no-save-optimizer-state), so it cannot resume: start a new training from "
                 "its parameters in another --save-dir, with --finetune-from-model"
             )

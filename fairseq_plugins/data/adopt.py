@@ -12,7 +12,7 @@ from fairseq_plugins.data.cleaning import Limits
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
 from fairseq_plugins.data.readers import RAW, SPLITS
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import count_lines, digest, read_lines, write_bytes, write_json
 from fairseq_plugins.text.processing import NFC
 from fairseq_plugins.text.subwords import KINDS, VERSION
@@ -99,8 +99,9 @@ def _texts(folder: Path, text: Path, source: str, target: str) -> dict[Path, Pat
             lines, sentences = count_lines(path), len(data_utils.load_indexed_dataset(str(binary)))
             if lines != sentences:
                 raise ConfigurationError(
-                    f"--text {path} has {lines:,} lines, but {binary} has {sentences:,} sentences: "
-                    "give the text that was binarised, before tokenisation and subwords"
+                    f"--text {path} has {counted(lines, 'lines')}, but {binary} has "
+                    f"{counted(sentences, 'sentences')}: give the text that was "
+                    "binarised, before tokenisation and subwords"
                 )
             found[folder / RAW / path.name] = path
     if not found:

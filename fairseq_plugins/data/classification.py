@@ -11,7 +11,7 @@ from fairseq_plugins.data.binary import Bytes, Encoder, Pieces, Symbols, Words, 
 from fairseq_plugins.data.pipeline import Task
 from fairseq_plugins.data.readers import RAW, Example, Item, Unusable, values
 from fairseq_plugins.data.summarization import sample_sentences
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError, counted, flag
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.workers import Workers
@@ -123,7 +123,7 @@ def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:
         strange = [label for label in labels if label not in known]
         if strange:
             raise ConfigurationError(
-                f"{split} has {len(strange)} label(s) that train does not have, such as "
+                f"{split} has {counted(len(strange), 'labels')} that train does not have, such as "
                 f"{strange[0]}: a classifier knows only the labels of the training set"
             )
     return counts

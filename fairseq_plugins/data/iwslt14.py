@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_plugins.data.archives import open_archive
 from fairseq_plugins.data.download import DownloadError, check, fetch
 from fairseq_plugins.data.readers import Corpus, Item, parse_texts
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import LONGEST_LINE, decode, digest, raw_lines
 
 URL = "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
@@ -105,7 +105,7 @@ def pairs_of(archive: Path) -> list[Item]:
             source, target = (list(text_of(_lines(tar, names, name, archive))) for name in here)
             if len(source) != len(target):
                 raise ConfigurationError(
-                    f"{here[1]} has {len(target):,} lines of text and the German side has "
+                    f"{here[1]} has {counted(len(target), 'lines')} of text, and the German side "
                     f"{len(source):,}: they must be aligned"
                 )
             for pair in zip(source, target):

@@ -11,7 +11,7 @@ from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POS
 
 from fairseq_plugins.compat.data_files import MissingData, check_files
 from fairseq_plugins.data.prepared_folder import shards
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 
 Languages = tuple[str | None, str | None]  # source and target; None: those of the data
 
@@ -102,12 +102,10 @@ def measure(
         found.append((np.minimum(lengths, cut) if cut and is_source else lengths, is_source))
     if len({len(lengths) for lengths, _ in found}) > 1:
         counts = " and ".join(
-            f"{files[0].name} has {len(lengths):,}"
+            f"{files[0].name} has {counted(len(lengths), 'texts')}"
             for (files, _), (lengths, _) in zip(sides, found)
         )
-        raise ConfigurationError(
-            f"DATA {data}: {counts} texts, so they are not pairs: prepare it again"
-        )
+        raise ConfigurationError(f"DATA {data}: {counts}, so they are not pairs: prepare it again")
     if not found:
         return None
     too_long = np.zeros(len(found[0][0]), dtype=bool)

@@ -22,7 +22,7 @@ from fairseq_plugins.data.folder import LOCK, WORK, Preparation
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
 from fairseq_plugins.data.report import REMOVED
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import copy, read_lines
 from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.progress import progress_bar
@@ -254,8 +254,8 @@ def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Re
     """What to say of a split without examples."""
     if split == "valid" and task.valid_every:
         return (
-            f"--valid-every {task.valid_every}: only {read_of['train']:,} {task.units} were read, "
-            "so valid would be empty; give a smaller number, or --valid"
+            f"--valid-every {task.valid_every} leaves valid empty, as there are only "
+            f"{counted(read_of['train'], task.units)}: give a smaller number, or --valid"
         )
     if split not in removed.first:
         return f"{split} is empty, which fairseq cannot read: give text" + (
@@ -265,7 +265,7 @@ def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Re
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in of_split.items())
     advice = task.advice(read_of[split], of_split)
     return (
-        f"all {read_of[split]:,} {task.units} of {split} are unfit: {reasons}; the first is "
+        f"no {task.units[:-1]} of {split} can be used: {reasons}; the first is "
         f"{removed.first[split]}" + (f". {advice}" if advice else "")
     )
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from fairseq_plugins.errors import counted
 from fairseq_plugins.files import written_whole
 
 NAME = "report.txt"
 REMOVED = "removed.txt"
 NORMALISED = "All text was brought into Unicode's form NFC."
-NAMES_SHOWN = 10
 LONGEST_PROBLEM = 300  # characters
 
 
@@ -77,7 +77,7 @@ def lines_of(
         lines.append(
             f"The longest {side} takes {longest:,} positions with its end symbol: {option}"
         )
-    lines += ["", f"{results['read']:,} {task.units} of the training set were read"]
+    lines += ["", f"The training set had {counted(results['read'], task.units)}."]
     lines += [*removed_lines(results["removed"], task.units), ""]
     if "subwords" in results:
         asked = f"of {settings['vocab_size']:,} asked for"
@@ -109,22 +109,20 @@ def removed_lines(reasons: dict[str, int], units: str) -> list[str]:
     if not count:
         return [f"No {units[:-1]} was filtered out."]
     by_reason = [f"  {number:>9,}  {reason}" for reason, number in sorted(reasons.items())]
-    return [f"{count:,} {units} were filtered out; {REMOVED} names them", *by_reason]
+    return [f"Filtered out: {counted(count, units)}, which {REMOVED} names", *by_reason]
 
 
 class Removed:
-    """What cannot be used: written to a file, counted by its reason, and the first ones kept.
+    """What cannot be used: written to a file, counted by its reason.
 
     Attributes:
         of_split: how many of each split have each reason, which is the part of a problem before its
             colon.
-        named: the first ones, as lines to show.
         first: the first one of each split.
     """
 
     def __init__(self, file: IO[str]):
         self.file = file
-        self.named: list[str] = []
         self.first: dict[str, str] = {}
         self.of_split: dict[str, Counter[str]] = defaultdict(Counter)
 
@@ -140,18 +138,17 @@ class Removed:
         reason = "not UTF-8" if reason.endswith("is not UTF-8") else reason
         self.of_split[split][reason] += 1
         self.file.write(f"{split}\t{name}\t{problem}\n")
-        line = f"{split}  {name}  {problem}"
-        self.first.setdefault(split, line)
-        if len(self.named) < NAMES_SHOWN:
-            self.named.append(line)
+        self.first.setdefault(split, f"{split}  {name}  {problem}")
 
     def show(self, path: Path) -> None:
-        """Print how many there are, and the first ones; `path` has all."""
-        count = sum(self.reasons.values())
-        if count:
-            shown = [f"{count:,} documents cannot be used:", *(f"  {line}" for line in self.named)]
-            shown += [f"  ... all are in {path}"] if count > len(self.named) else []
-            print("\n".join(shown), file=sys.stderr)
+        """Print how many there are, and the first one; `path` has all."""
+        if count := sum(self.reasons.values()):
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.reasons.items())
+            print(
+                f"skipped: {counted(count, 'documents')}, which {path} names: {reasons}; the first "
+                f"is {next(iter(self.first.values()))}",
+                file=sys.stderr,
+            )
 
 
 def printable(text: str) -> str:

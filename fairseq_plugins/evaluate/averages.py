@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.compat.checkpoints import stored_words
 from fairseq_plugins.data.prepared_folder import differing
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import write_bytes
 
 PATTERNS = {
@@ -62,8 +62,8 @@ def choose(
     found = find(folders[0], kind)
     if count > len(found):
         raise ConfigurationError(
-            f"{option} {count}: {folders[0]} has {len(found)} checkpoints of this kind (training "
-            f"writes {WRITTEN_BY[kind]}): give a smaller number, or train longer"
+            f"{option} {count}: {folders[0]} has {counted(len(found), 'checkpoints')} of this kind "
+            f"(training writes {WRITTEN_BY[kind]}): give a smaller number, or train longer"
         )
     ordered = sorted(found, key=lambda path: found[path])
     if kind == "best" and not bigger_is_better(ordered[0]):

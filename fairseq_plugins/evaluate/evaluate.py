@@ -15,7 +15,7 @@ import torch
 
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.data.prepared_folder import Prepared, digest_of_words, digests_of_words
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.classification import Labels
 from fairseq_plugins.evaluate.model import choose, options_of_export, parse_generation
@@ -197,13 +197,13 @@ class Evaluation:
             bar.update(test.total - bar.n)  # texts without words
         if test.cut_off:
             self.say(
-                f"{test.cut_off:,} of {test.total:,} outputs reached the length limit and may be "
-                "cut off"
+                f"{test.cut_off:,} of {counted(test.total, 'outputs')} reached the length limit "
+                "and may be cut off"
             )
         count = min(map(len, output.values()))
         if count != test.total:
             raise ConfigurationError(
-                f"the output has {count} of {test.total} texts: a score needs all"
+                f"the output has {count} of {counted(test.total, 'texts')}: a score needs all"
             )
         return output
 

@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.options.fields import option
 from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, interval, resampled
 from fairseq_plugins.system.workers import default_workers, map_lines
@@ -219,15 +219,16 @@ def _warnings(
     for texts, name in ((references, "reference"), (summaries, "summary")):
         empty = sum(not text for text in texts)
         if empty:
-            warnings.append(f"{empty:,} documents have an empty {name} and score 0")
+            warnings.append(f"{counted(empty, 'documents')} with an empty {name}: the score is 0")
     if unknown:
         warnings.append(
-            f"{unknown:,} documents have a reference with subwords that the dictionary lacks, "
-            "which no summary can match: prepare the data with one dictionary for both sides"
+            f"{counted(unknown, 'documents')} had a reference with subwords that the "
+            "dictionary lacks, which no summary can match: prepare the data with one "
+            "dictionary for both sides"
         )
     count, problem = lost_words(references, unicode)
     if problem:
-        warnings.append(f"{count:,} {problem}" if count else problem)
+        warnings.append(counted(count, problem) if count else problem)
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
@@ -245,8 +246,8 @@ def lost_words(references: Sequence[str], unicode: bool) -> tuple[int, str]:
     tokenizer = tokenizer_of(False, unicode)
     count = sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in references)
     if count:
-        told = "documents have a reference without a letter"
-        told += ("" if unicode else " a to z") + " or a digit, and score 0"
+        told = "documents had a reference without a letter"
+        told += ("" if unicode else " a to z") + " or a digit, which scores 0"
         return count, told if unicode else f"{told}: {OTHER_SCRIPTS}"
     if unicode and main_script(references) in WITHOUT_SPACES:
         return 0, (

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import FULL, PART, alone_in, in_groups, open_to_append
 
 MOST_CHARACTERS = 1 << 22  # of lines at a time; their subwords take 20 times as much memory
@@ -106,7 +106,7 @@ class _Unfinished(Output):
     def check(self, end: int, digest: str) -> None:
         if digest != self._digest:
             raise ConfigurationError(
-                f"{self._part} is unfinished, and its first {self.lines:,} lines were written for "
+                f"{self._part} is unfinished, and its {counted(self.lines, 'lines')} came of "
                 f"another input: give the same, or remove {self._part} to start anew"
             )
 

@@ -30,7 +30,7 @@ from fairseq.tasks.sentence_prediction import (
 
 from fairseq_plugins.compat.data_files import MissingData
 from fairseq_plugins.data.lengths import describe_cut, sizes
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class ClassificationTask(SentencePredictionTask):
         lengths, labels = (_sizes(prefix, combine) for prefix in prefixes)
         if len(lengths) != len(labels):
             raise ConfigurationError(
-                f"{prefixes[0]} has {len(lengths):,} texts, but {prefixes[1]} {len(labels):,} "
-                "labels: prepare the data again"
+                f"{prefixes[0]} has {counted(len(lengths), 'texts')}, but {prefixes[1]} "
+                f"{counted(len(labels), 'labels')}: prepare the data again"
             )
         self._check_lengths(split, lengths + (self.cfg.init_token is not None))
         dataset = super().load_dataset(split, combine, **kwargs)

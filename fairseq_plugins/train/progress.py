@@ -11,7 +11,7 @@ from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.progress import Reports
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.train import history
 
 SKIPPED = (
@@ -179,8 +179,8 @@ class Rehearsal(Progress):
         if not updates:
             return f"time: not estimated, as no option sets the number of updates ({how})"
         return (
-            f"time: about {in_words(each * updates)} for {updates:,} updates, without validation "
-            f"and checkpoints ({how}; an epoch has {self.per_epoch:,})"
+            f"time: about {in_words(each * updates)} for {counted(updates, 'updates')}, without "
+            f"validation and checkpoints ({how}; an epoch has {self.per_epoch:,})"
         )
 
 

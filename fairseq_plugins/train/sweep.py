@@ -26,7 +26,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.data import lengths
 from fairseq_plugins.data.prepared_folder import check_unsharded
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import FOLDER, test_set_of
 from fairseq_plugins.evaluate.model import parse_generation
@@ -298,8 +298,10 @@ class Sweep:
         result, _ = self.evaluate(trial, say, gpus)
         names, scores = result["checkpoints"], result["scores"]
         if len(names) < self.average:
-            say(f"{len(names)} checkpoints were saved of the {self.average} to average")
-        tested = f"the average of the last {len(names)} checkpoints"
+            say(
+                f"saved: only {counted(len(names), 'checkpoints')} of the {self.average} to average"
+            )
+        tested = f"the average of the last {counted(len(names), 'checkpoints')}"
         best = names == ["checkpoint_best.pt"]
         metrics = self.table.metrics or [(name, name) for name in scores]
         # text without spaces between words has no tokenised BLEU

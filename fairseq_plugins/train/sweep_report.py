@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.errors import counted
 from fairseq_plugins.files import written_whole
 from fairseq_plugins.system.plotting import figure
 
@@ -138,8 +139,8 @@ def notes(results: dict[str, Any]) -> list[str]:
     for name, run in runs:
         if run["training"].get("first_updates"):
             lines.append(
-                f"{name} was trained before on other data for "
-                f"{run['training']['first_updates']:,} updates, which are not in the column."
+                f"{name} was trained before on other data, which is not in the column: "
+                f"{counted(run['training']['first_updates'], 'updates')}."
             )
     done = {name for name, _ in runs}
     missing = [

@@ -103,7 +103,7 @@ def test_lines_that_cannot_be_used_are_named(tmp_path, shared):
         "train\ttrain.tsv:7\tbyte 0 is not UTF-8",
         "train\ttrain.tsv:9\tno label of one word",
     ]
-    assert "6 texts were filtered out" in (tmp_path / "data" / "report.txt").read_text()
+    assert "Filtered out: 6 texts" in (tmp_path / "data" / "report.txt").read_text()
 
 
 # --- archives -------------------------------------------------------------------------------------

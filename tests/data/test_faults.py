@@ -101,7 +101,9 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
         assert found[2].startswith(reason)
     said = capsys.readouterr()
     assert (
-        "18 documents cannot be used:" in said.err and "18 documents were filtered out" in said.out
+        "skipped: 18 documents, which " in said.err
+        and said.err.count("train:") == 1
+        and "Filtered out: 18 documents" in said.out
     )
     assert "  4  not UTF-8\n" in said.out and "  4  no JSON\n" in said.out
 
@@ -116,7 +118,7 @@ def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monk
     assert read(tmp_path / "data/text/raw/train.en") == english
     report = capsys.readouterr().out
     assert (
-        "42 pairs of the training set were read\n2 pairs were filtered out" in report
+        "The training set had 42 pairs.\nFiltered out: 2 pairs" in report
         and "2  a line of more than" in report
     )
     write(tmp_path / "test.fr", ["x" * 2000] * 5)

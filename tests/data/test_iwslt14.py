@@ -74,10 +74,8 @@ def test_the_data_are_what_the_subwords_give(prepared):
 def test_the_report_counts_everything(prepared, archive):
     report = (prepared / "report.txt").read_text(encoding="utf-8")
     dropped = sum(archive.dropped.values())
-    assert (
-        f"{len(archive.kept) + dropped} pairs of the training set were read\n{dropped} pairs were"
-        in report
-    )
+    count = len(archive.kept) + dropped
+    assert f"The training set had {count} pairs.\nFiltered out: {dropped} pairs" in report
     for reason, number in archive.dropped.items():
         assert f"{number}  {reason}\n" in report
     assert len(read(prepared / "removed.txt")) == dropped
@@ -101,7 +99,7 @@ def test_a_second_run_does_nothing(prepared, archive, run, capsys):
     before = {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")}
     run(prepared)
     assert {path: path.stat().st_mtime_ns for path in prepared.glob("**/*")} == before
-    assert "pairs of the training set were read" in capsys.readouterr().out
+    assert "The training set had " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["read", "_subwords", "encode", "write"])

@@ -57,13 +57,17 @@ MISTAKES = [
         for given in ("1,2", "-1,2,3", "1_0,2,3", "1,2,x", "")
     ),
     # text
-    (f"{PAIR} --train train --valid-every 41", "--valid-every 41: only 40 pairs were read"),
+    (
+        f"{PAIR} --train train --valid-every 41",
+        "--valid-every 41 leaves valid empty, as there are only 40 pairs",
+    ),
     (f"{PAIR} --train train --valid empty", "valid is empty, which fairseq cannot read"),
+    (f"{PAIR} --train empty.csv --valid valid", "train is empty, which fairseq cannot read"),
     (f"{GIVEN} --test empty", "test is empty, which fairseq cannot read: give text, or no test"),
     (f"{GIVEN} --test absent", "absent.fr does not exist: --test absent is not a file"),
     (f"{PAIR} --train longer --valid valid", "longer.fr has 40 lines and longer.en has 41"),
     (f"{PAIR} --train latin1 --valid valid", "latin1.en, line 2: byte 0xef at column 3"),
-    (f"{PAIR} --train blank --valid valid", "all 40 pairs of train are unfit: 40 empty side; the"),
+    (f"{PAIR} --train blank --valid valid", "no pair of train can be used: 40 empty side; the"),
     (f"{PAIR} --train uneven --valid valid", "--max-ratio 1.5. Give more for short sentences"),
     (f"{PAIR} --train unspaced --valid valid --tokenizer none", "Text without spaces between"),
     (f"{GIVEN} --vocab-size 9", "--vocab-size 9 does not fit this text: give at least"),
@@ -72,10 +76,10 @@ MISTAKES = [
     (f"{DOCUMENTS} --train docs/longer --valid docs/valid", "longer.source has 31 lines and docs"),
     (f"{DOCUMENTS} --train docs/x --valid docs/valid", "docs/x.source does not exist"),
     (f"{DOCUMENTS} --train fields --valid fields", "no field 'highlights': choose two with --fi"),
-    (f"{DOCUMENTS} --train broken --valid broken", "all 1 documents of train are unfit: 1 no JSON"),
+    (f"{DOCUMENTS} --train broken --valid broken", "no document of train can be used: 1 no JSON"),
     (f"{LABELS} --train one --valid one", "all training texts have the label a"),
-    (f"{LABELS} --train two --valid other", "valid has 1 label(s) that train does not have, such"),
-    (f"{LABELS} --train two --valid no_tab", "all 1 texts of valid are unfit: 1 no tab between"),
+    (f"{LABELS} --train two --valid other", "valid has 1 label that train does not have, such"),
+    (f"{LABELS} --train two --valid no_tab", "no text of valid can be used: 1 no tab between"),
     (f"{LABELS} --train two --valid empty.fr", "valid is empty, which fairseq cannot read"),
     (f"{LABELS} --imdb nowhere", "nowhere cannot be read"),
     (f"{LABELS} --imdb none.tar", "--imdb none.tar holds no reviews"),
@@ -127,6 +131,7 @@ def inputs(tmp_path_factory):
     for name, text in (
         ("fields", '{"article": "a", "summary": "b"}\n'), ("broken", "{broken\n"),
         ("one", "a\tx\na\ty\n"), ("two", "a\tx\nb\ty\n"), ("other", "c\tx\n"), ("no_tab", "c x\n"),
+        ("empty.csv", ""),
     ):  # fmt: skip
         (folder / name).write_text(text)
     for name in ("ids", "ids2", "ids3"):

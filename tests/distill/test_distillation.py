@@ -291,7 +291,7 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
     assert not any(tag in line for line in binarised(new, "train", "en"))
     report = (new / "report.txt").read_text("utf-8")
     assert "Train has 52 pairs" in report and f"begin with {tag}" in report
-    assert "4 pairs were filtered out; removed.txt" in report and "3  empty side" in report
+    assert "Filtered out: 4 pairs, which removed.txt" in report and "3  empty side" in report
     assert "1  more than 175 words" in report
     with pytest.raises(
         ConfigurationError, match="was prepared with other settings .tag was .madeup"

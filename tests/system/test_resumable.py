@@ -79,9 +79,9 @@ def test_a_kill_at_any_byte_loses_nothing(stopped):
         ({"options": {**OPTIONS, "--beam": 4}}, "with --beam 5, but now --beam 4: give the same"),
         ({"options": {**OPTIONS, "--model": ["x"]}}, r"\['digest'\], but now --model \['x'\]"),
         ({"options": {**OPTIONS, "--int8": True}}, "with --int8 None, but now --int8 True"),
-        ({"lines": ["other", *LINES[1:]]}, "first 6 lines were written for another input"),
-        ({"lines": LINES[:4]}, "first 6 lines were written for another input"),
-        ({"lines": []}, "first 6 lines were written for another input"),
+        ({"lines": ["other", *LINES[1:]]}, "6 lines came of another input"),
+        ({"lines": LINES[:4]}, "6 lines came of another input"),
+        ({"lines": []}, "6 lines came of another input"),
     ],
 )
 def test_what_changed_is_named(stopped, changed, message):

@@ -221,7 +221,7 @@ def test_translations_have_each_span_once(exported, model, corpus, tmp_path, cap
     told = [json.loads(line)["translations"][0]["repaired"] for line in out.splitlines()]
     assert told == [list(best.repaired) for (best, *_) in found]
     numbers = [str(number) for number, spans in enumerate(told, 1) if spans]
-    assert f"and were repaired: number {', '.join(numbers)}\n" in err and "lack a tag" not in err
+    assert f"and got repaired: number {', '.join(numbers)}\n" in err and "lacked a tag" not in err
 
 
 def test_ctranslate2_as_on_the_page(model, corpus, tmp_path):
@@ -242,6 +242,6 @@ def test_a_model_without_protected_text_is_only_checked(corpus, tmp_path, capsys
     (tmp_path / "in").write_text("Nimm {name} {x} mit!\nGuten Tag.\n")
     argv = ["--model", "tatoeba-de-en", "--input", tmp_path / "in", "--check-spans", "--max-len", 2]
     assert translate_command.main(list(map(str, argv))) == 0
-    assert "1 translation(s) lack a tag, URL or other text of their source: number 1" in (
+    assert "1 translation lacked a tag, URL or other text of their source: number 1" in (
         capsys.readouterr().err
     )

@@ -63,16 +63,16 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     assert count(5, 99, 5) == count(99, 99, None) == 0
     assert count(5, 5, None) >= count(99, 5, None) > 0
     words = ["--", "--max-source-positions", 5]
-    line = "{} pairs of {} exceed --max-source-positions 5"
+    line = "skipped: {} pairs of {} over --max-source-positions 5"
     of_train = line.format(count(5, 1024, None), "train")
-    told = [told for told in plan(toy_data.bin, *words).summary if "exceed" in told]
+    told = [told for told in plan(toy_data.bin, *words).summary if "skipped: " in told]
     of_valid = count(5, 1024, None, "valid")
     assert of_valid > 0 and told[1].startswith(line.format(of_valid, "valid"))
     assert len(told) == 2 and told[0].startswith(of_train)
     with pytest.raises(ConfigurationError, match="every pair of train exceeds --max-source-"):
         plan(toy_data.bin, "--", "--max-source-positions", 1)
     told = plan(toy_data.bin, *words, "--disable-validation").summary
-    assert sum("exceed" in line for line in told) == 1
+    assert sum("skipped: " in line for line in told) == 1
     advice = "longest sentence of train has 13 .*room for 13: give a larger --tokens-per-process"
     with pytest.raises(ConfigurationError, match=advice):
         plan(toy_data.bin, "--tokens-per-process", 8)
@@ -87,7 +87,7 @@ def test_pairs_that_are_left_out_need_no_room_in_a_batch(toy_data):
     assert kept < max(map(max, pairs))
     words = ["--", "--max-source-positions", 9, "--max-tokens"]
     told = plan(toy_data.bin, *words, kept).summary
-    assert any("pairs of train exceed" in line for line in told)
+    assert any("pairs of train over " in line for line in told)
     with pytest.raises(ConfigurationError, match=f"of train has {kept} .*--max-tokens {kept} or"):
         plan(toy_data.bin, *words, kept - 1)
 

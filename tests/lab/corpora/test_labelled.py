@@ -108,7 +108,7 @@ def test_amazon_is_sampled_and_bad_lines_are_named(tmp_path):
         for number, problem in enumerate(BAD_REVIEWS.values(), 1)
     ]
     report = (tmp_path / "data/report.txt").read_text()
-    assert "9 texts were filtered out" in report and "Fewer than" not in report
+    assert "Filtered out: 9 texts" in report and "Fewer than" not in report
     assert len((tmp_path / "data/label/dict.txt").read_text().splitlines()) == 5
     with pytest.raises(ConfigurationError, match="was prepared with other settings .seed was 1"):
         run(prepare_amazon, tmp_path / "data", path, "--words", *sizes, "--seed", 2)
@@ -178,7 +178,7 @@ def test_pairs_are_bytes_with_an_end_between(tmp_path):
             assert row.count("</s>") == 2 and len(row) <= 22
     report = (folder / "report.txt").read_text()
     assert "takes 22 positions" in report and "Unknown" not in report
-    assert "3 texts were filtered out" in report and "1  the label is neither 0 nor 1" in report
+    assert "Filtered out: 3 texts" in report and "1  the label is neither 0 nor 1" in report
     row = next(line.split() for line in report.splitlines() if line.startswith("train"))
     assert row[1] == row[6] == "30"  # all are truncated
     with pytest.raises(ConfigurationError, match="was made from pairs of texts"):

@@ -108,7 +108,7 @@ def test_pictures_become_grey_levels_and_bad_ones_are_counted(tmp_path):
     ):
         assert line in removed
     report = (folder / "report.txt").read_text()
-    assert "9 texts were filtered out" in report and "takes 1,025 positions" in report
+    assert "Filtered out: 9 texts" in report and "takes 1,025 positions" in report
     rows = (pictures / "metadata/0.npy").read_text().splitlines()
     found = 0
     for split in ("train", "valid", "test"):

@@ -86,7 +86,7 @@ def test_bad_lines_are_named_and_counted(tmp_path):
         for n, (split, problem) in enumerate(zip(splits, BAD.values()))
     ]
     report = (folder / "report.txt").read_text()
-    assert "7 lines were filtered out; removed.txt names them" in report and "2  no click" in report
+    assert "Filtered out: 7 lines, which removed.txt" in report and "2  no click" in report
 
 
 class Rows(list):

@@ -147,7 +147,9 @@ def test_the_command_writes_several_with_their_scores(exported, tmp_path, capsys
         assert cli.main([*words, *more]) == 0
         assert (tmp_path / "out").read_text().splitlines() == [h[0].text for h in expected]
         told = capsys.readouterr().err.splitlines()
-        assert told[0].startswith("1 line(s) longer than") and told[0].endswith("parts: number 3")
+        assert told[0].startswith("1 line over the model's limit of") and told[0].endswith(
+            "parts: number 3"
+        )
         assert told[1].endswith(f"number {', '.join(map(str, several.cut_off))}")
     drawn = [*words[:7], *"--sampling --sampling-topk 5 --temperature 0.7 --seed 2".split()]
     options = {"sampling": True, "sampling_topk": 5, "temperature": 0.7, "seed": 2}
@@ -191,7 +193,7 @@ def test_documents_are_summarized_in_several_processes(exported, tmp_path, capfd
     assert [len(each["summaries"]) for each in found] == [2, 1, 2, 2, 2]
     assert [call.args[2] for call in asked.call_args_list] == [2]
     assert told[0] == told[1] and told[0].count("was prepared for translation") == 1
-    assert "1 document(s) are longer than" in told[0] and "number 3" in told[0]
+    assert "1 document over the model's limit of" in told[0] and "number 3" in told[0]
 
 
 def test_prefixes_and_lines_that_cannot_be_used(exported):
