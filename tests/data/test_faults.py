@@ -24,8 +24,8 @@ from fairseq_plugins.data import iwslt14, pipeline
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.data.stories import read_story_files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.lead import read_stories
 from fairseq_plugins.system import workers
 
 
@@ -161,7 +161,7 @@ def test_damaged_text_never_passes_for_text(archive, tmp_path, compression, fate
         except ConfigurationError as error:
             assert "\n" not in str(error)
             refusals += 1
-        assert "\n" not in refused(list, read_stories([path]))
+        assert "\n" not in refused(list, read_story_files([path]))
     assert refusals >= 25
 
 
