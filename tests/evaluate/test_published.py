@@ -161,7 +161,7 @@ def test_an_adopted_folder_is_as_a_prepared_one(folder, data_bin):
         ("--bpe-codes RAW/test.de", "holds no merges"),
         ("--sentencepiece CODES", "not a model of SentencePiece"),
         ("--bpe-codes CODES --text BIN", "has no text of"),
-        ("--bpe-codes CODES --text SHORT", "has 1 lines, but .* has 8 sentences"),
+        ("--bpe-codes CODES --text SHORT", "has 1 line, but .* has 8 sentences"),
         ("--bpe-codes CODES --source-lang de", "belong together"),
     ],
 )
