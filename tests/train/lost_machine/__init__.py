@@ -20,7 +20,8 @@ def step_of_a_machine(self: Trainer, *args: Any, **kwargs: Any) -> Any:
     if update == os.environ.get("LOST_AT"):
         torchrun = os.getppid()
         command = int(Path(f"/proc/{torchrun}/stat").read_text().split()[3])
-        for process in (torchrun, command, os.getpid()):
+        os.kill(torchrun, signal.SIGSTOP)  # it ends this process, or itself, when another dies
+        for process in (command, torchrun, os.getpid()):
             os.kill(process, signal.SIGKILL)
     if update == os.environ.get("ALONE_UNTIL") and os.environ["WORLD_SIZE"] == "1":
         signal.pause()
