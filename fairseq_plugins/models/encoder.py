@@ -83,8 +83,8 @@ class Encoder(TransformerEncoderBase):
                 dim = dim or layer.final_layer_norm.normalized_shape[0]
                 features = layer.feature_pooling
                 dim *= features.window
-                if layer.time_pooling.kind == "mean":
-                    averaged = packed_pooling.averaged(features)
+                averaged = packed_pooling.averaged(features)
+                if layer.time_pooling.kind == "mean" and self.time_window * averaged > 1:
                     yield packed_pooling.kernel_of(dim, self.time_window, averaged)
         if dim:
             yield packed_pooling.kernel_of(dim, self.upsample_time, self.upsample_features)

@@ -6,6 +6,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.modules import MultiheadAttention
 
 from fairseq_plugins.data.packed_batches import Spec, pack
+from fairseq_plugins.layers import kernels, packed_pooling
 from fairseq_plugins.layers.projections import concatenate
 from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
@@ -131,6 +132,20 @@ def test_sentences_of_padding_may_hold_anything(build, make_sample, name):
     assert torch.equal(found[0], expected[0])
     for name, gradient in expected[2].items():
         assert torch.equal(found[2][name], gradient), name
+
+
+@pytest.mark.parametrize("name", list(MODELS)[:6])
+def test_the_kernels_of_pooling_that_are_checked_are_those_in_use(
+    build, make_sample, monkeypatch, name
+):
+    """A training checks them before its first step, as a captured step cannot."""
+    asked = []
+    monkeypatch.setattr(packed_pooling, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(kernels, "usable", lambda x, *kernel: asked.append(kernel))
+    model = build(*MODELS[name].split())
+    on, rows = packed(model, make_sample((5, 1, 7)))
+    run_criterion(LabelSmoothedCrossEntropyFused(TASK, False, 0.1), on, rows)
+    assert set(asked) == set(model.encoder.packed_kernels()) != set()
 
 
 def test_projections_of_attention_are_neighbours(build):

@@ -40,7 +40,7 @@ def _sum(
     real = (row < rows)[:, None, None]
     real = real & ((feature < dim)[:, None] & (part < features)[None, :])[None, :, :]
     total = tl.zeros((ROWS, DIM, FEATURES), dtype=tl.float32)
-    for step in tl.static_range(window):
+    for step in range(window):  # not unrolled: the windows of all blocks multiply
         at = ((first + step) * (dim * features))[:, None, None] + column[None, :, :]
         total += tl.load(x + at, mask=real & (step < left)[:, None, None], other=0.0).to(tl.float32)
     pooled = tl.sum(total, axis=2)
