@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.compat.resuming import EARLY_STOPPING, Plateau
 from fairseq_plugins.errors import flag
 
@@ -23,38 +23,40 @@ OPTIONS = {
 }
 
 
-def forget_scores_of_other_validations() -> None:
+@repair(Trainer, "save_checkpoint")
+def store_what_scores_depend_on(
+    original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
+) -> Any:
+    """Store in a checkpoint what its best score depends on."""
+    return original(self, filename, {**extra_state, SCORED_BY: scored_by(self)})
+
+
+@repair(Trainer, "load_checkpoint")
+def forget_scores_of_other_validations(
+    original: Callable, self: Trainer, *args: Any, **kwargs: Any
+) -> Any:
     """Forget the best score when a training resumes with other validation data, search or metric.
 
     fairseq compares later scores with it: `checkpoint_best.pt` may never be written again,
     --patience end the training, and reduce_lr_on_plateau lower the learning rate. The files of
     --keep-best-checkpoints stay, and are compared by the scores in their names.
     """
-
-    @around(Trainer, "save_checkpoint")
-    def save_checkpoint(
-        original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
-    ) -> Any:
-        return original(self, filename, {**extra_state, SCORED_BY: scored_by(self)})
-
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        state = original(self, *args, **kwargs)
-        if state is None:
-            return state
-        before = state.get(SCORED_BY, {"BLEU of valid": FAIRSEQ})  # none of fairseq itself
-        setattr(self, SCORED_BY, before)
-        now = scored_by(self)
-        other = [what for what in before if what in now and before[what] != now[what]]
-        if other and "best" in state:
-            del state["best"]
-            state.pop(EARLY_STOPPING, None)
-            state["val_loss"] = None  # `remember_validations` would give it to the scheduler
-            if isinstance(self.lr_scheduler, Plateau):
-                self.lr_scheduler.lr_scheduler._reset()
-            changes = [f"{what} was {before[what]} and is now {now[what]}" for what in other]
-            logger.info(f"{'; '.join(changes)}: the best value so far is forgotten")
+    state = original(self, *args, **kwargs)
+    if state is None:
         return state
+    before = state.get(SCORED_BY, {"BLEU of valid": FAIRSEQ})  # none of fairseq itself
+    setattr(self, SCORED_BY, before)
+    now = scored_by(self)
+    other = [what for what in before if what in now and before[what] != now[what]]
+    if other and "best" in state:
+        del state["best"]
+        state.pop(EARLY_STOPPING, None)
+        state["val_loss"] = None  # `resume_validations` would give it to the scheduler
+        if isinstance(self.lr_scheduler, Plateau):
+            self.lr_scheduler.lr_scheduler._reset()
+        changes = [f"{what} was {before[what]} and is now {now[what]}" for what in other]
+        logger.info(f"{'; '.join(changes)}: the best value so far is forgotten")
+    return state
 
 
 def describe(kind: str) -> str:

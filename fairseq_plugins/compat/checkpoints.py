@@ -16,7 +16,7 @@ from fairseq.trainer import Trainer
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_plugins.compat import unpickling
-from fairseq_plugins.compat.patch import around, overlay
+from fairseq_plugins.compat.patch import overlay, repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.stored_options import plain
 from fairseq_plugins.errors import ConfigurationError
@@ -36,6 +36,7 @@ def unreadable(path: str, reason: str) -> RefusedCheckpoint:
     )
 
 
+@repair()
 def read_checkpoints_safely() -> None:
     """Load checkpoints without running code from them.
 
@@ -46,85 +47,6 @@ def read_checkpoints_safely() -> None:
 
 
 WORDS = "words_of_dictionaries"  # in a checkpoint, see `store_digests_of_words`
-
-
-def store_digests_of_words() -> None:
-    """Store digests of the dictionaries' words in checkpoints.
-
-    fairseq stores only the path of the data, which may be relative or hold other data later, even
-    while the training runs.
-    """
-
-    @around(Trainer, "__init__")
-    def __init__(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.words_of_data = _words_of_data(self.cfg.task)
-
-    @around(Trainer, "state_dict")
-    def state_dict(original: Callable, self: Trainer) -> dict[str, Any]:
-        return {**original(self), WORDS: self.words_of_data}
-
-
-def _words_of_data(task: Any) -> dict[str, str]:
-    """Digests of the data in the options of a task; {} if they have none or it is unreadable."""
-    paths = utils.split_paths(getattr(task, "data", None) or "")
-    try:
-        return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
-    except (OSError, UnicodeDecodeError, ConfigurationError):
-        return {}
-
-
-def stored_words(state: dict[str, Any]) -> dict[str, str]:
-    """The digests in a checkpoint's content; {} in fairseq's own checkpoints."""
-    return state.get(WORDS) or {}
-
-
-def warn_of_other_words() -> None:
-    """Warn if dictionaries have other words than those of a model's training.
-
-    If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
-    may have been replaced on purpose, before fine-tuning.
-    """
-    read: dict[str, dict[str, str]] = {}  # digests of each checkpoint that is being loaded
-
-    def compare(paths: Iterable[str], task: Any) -> None:
-        stored = {str(path): read.pop(str(path), {}) for path in paths}
-        here = _words_of_data(task)
-        for path, words in stored.items():
-            other = sorted(name for name in here if words.get(name, here[name]) != here[name])
-            if other:
-                logger.warning(
-                    f"{path} was trained with other words than those in {', '.join(other)} of "
-                    f"{utils.split_paths(task.data)[0]}, so its output makes no sense: give the "
-                    "folder that it was trained on"
-                )
-
-    @around(checkpoint_utils, "load_checkpoint_to_cpu")
-    def load_checkpoint_to_cpu(
-        original: Callable, path: str, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        state = original(path, *args, **kwargs)
-        read[str(path)] = stored_words(state)
-        return state
-
-    @around(checkpoint_utils, "load_model_ensemble_and_task")
-    def load_model_ensemble_and_task(
-        original: Callable, filenames: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        loaded = original(filenames, *args, **kwargs)
-        task = loaded[2]
-        compare(filenames, getattr(task, "cfg", None) or getattr(task, "args", None))
-        return loaded
-
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        state = original(self, filename, *args, **kwargs)
-        compare([filename], self.cfg.task)
-        return state
-
-
 # the entries of every checkpoint of fairseq; alternatives are names of different versions
 _PARTS = ({"model"}, {"optimizer_history", "best_loss"}, {"extra_state", "epoch"})
 # what entries are, unless they are missing or None
@@ -171,24 +93,22 @@ def _damaged(path: str, error: Exception) -> RefusedCheckpoint:
     return unreadable(path, reason or "its content is not what fairseq writes")
 
 
-def name_options_that_build_no_model() -> None:
+@repair(checkpoint_utils, "load_model_ensemble_and_task")
+def name_options_that_build_no_model(
+    original: Callable, filenames: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Report options of a checkpoint from which fairseq cannot build the model, in one line."""
-
-    @around(checkpoint_utils, "load_model_ensemble_and_task")
-    def load_model_ensemble_and_task(
-        original: Callable, filenames: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        try:
-            return original(filenames, *args, **kwargs)
-        except (ConfigurationError, OSError):
-            raise
-        except (*_WRONG_VALUES, OmegaConfBaseException) as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise RefusedCheckpoint(
-                f"no model can be built from the options in {', '.join(map(str, filenames))} and "
-                f"those of the command line ({reason}; {place.filename}, line {place.lineno})"
-            ) from error
+    try:
+        return original(filenames, *args, **kwargs)
+    except (ConfigurationError, OSError):
+        raise
+    except (*_WRONG_VALUES, OmegaConfBaseException) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise RefusedCheckpoint(
+            f"no model can be built from the options in {', '.join(map(str, filenames))} and "
+            f"those of the command line ({reason}; {place.filename}, line {place.lineno})"
+        ) from error
 
 
 # what Python raises for a value of another type or range than the code expects
@@ -197,17 +117,15 @@ _WRONG_VALUES = (
 )  # fmt: skip
 
 
-def name_files_of_other_content() -> None:
+@repair(checkpoint_utils, "load_checkpoint_to_cpu")
+def name_files_of_other_content(
+    original: Callable, path: str, *args: Any, **kwargs: Any
+) -> dict[str, Any]:
     """Report content that fairseq cannot read as a checkpoint in one line."""
-
-    @around(checkpoint_utils, "load_checkpoint_to_cpu")
-    def load_checkpoint_to_cpu(
-        original: Callable, path: str, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        try:
-            return original(path, *args, **kwargs)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise _damaged(path, error) from error
+    try:
+        return original(path, *args, **kwargs)
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
 
 
 _BUFFER = re.compile(r"(.*\.)?(version|_float_tensor)")
@@ -244,16 +162,95 @@ def drop_fused_copies_of_encoder_weights(state: dict[str, Any]) -> None:
         groups[0]["params"] = list(range(len(kept)))
 
 
-def copy_checkpoints_in_one_step() -> None:
+@repair(PathManager, "copy")
+def copy_checkpoints_in_one_step(
+    original: Callable, src_path: str, dst_path: str, overwrite: bool = False
+) -> bool:
     """Copy to a temporary file and rename it; fairseq writes checkpoint_last.pt in place.
 
     There, a process killed during the copy leaves half a file, and training cannot resume.
     """
+    if not overwrite or not PathManager.supports_rename(dst_path):
+        return original(src_path, dst_path, overwrite=overwrite)
+    copied = original(src_path, dst_path + ".tmp", overwrite=True)
+    PathManager.rename(dst_path + ".tmp", dst_path)
+    return copied
 
-    @around(PathManager, "copy")
-    def copy(original: Callable, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if not overwrite or not PathManager.supports_rename(dst_path):
-            return original(src_path, dst_path, overwrite=overwrite)
-        copied = original(src_path, dst_path + ".tmp", overwrite=True)
-        PathManager.rename(dst_path + ".tmp", dst_path)
-        return copied
+
+@repair(Trainer, "__init__")
+def note_digests_of_words(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Read the words of a training's data once, because its folder may hold other data later."""
+    original(self, *args, **kwargs)
+    self.words_of_data = _words_of_data(self.cfg.task)
+
+
+@repair(Trainer, "state_dict")
+def store_digests_of_words(original: Callable, self: Trainer) -> dict[str, Any]:
+    """Store digests of the dictionaries' words in checkpoints.
+
+    fairseq stores only the path of the data, which may be relative.
+    """
+    return {**original(self), WORDS: self.words_of_data}
+
+
+def stored_words(state: dict[str, Any]) -> dict[str, str]:
+    """The digests in a checkpoint's content; {} in fairseq's own checkpoints."""
+    return state.get(WORDS) or {}
+
+
+_digests: dict[str, dict[str, str]] = {}  # of the words of each checkpoint that is being loaded
+
+
+@repair(checkpoint_utils, "load_checkpoint_to_cpu")
+def read_digests_of_words(
+    original: Callable, path: str, *args: Any, **kwargs: Any
+) -> dict[str, Any]:
+    """Keep the digests in a checkpoint, which fairseq ignores, for `warn_of_other_words`."""
+    state = original(path, *args, **kwargs)
+    _digests[str(path)] = stored_words(state)
+    return state
+
+
+@repair(checkpoint_utils, "load_model_ensemble_and_task")
+def warn_of_other_words(original: Callable, filenames: Any, *args: Any, **kwargs: Any) -> Any:
+    """Warn if dictionaries have other words than those of a model's training.
+
+    If sizes are equal, fairseq loads the model and computes garbage. We only warn: words
+    may have been replaced on purpose, before fine-tuning.
+    """
+    loaded = original(filenames, *args, **kwargs)
+    task = loaded[2]
+    _compare_words(filenames, getattr(task, "cfg", None) or getattr(task, "args", None))
+    return loaded
+
+
+@repair(Trainer, "load_checkpoint")
+def warn_of_other_words_in_training(
+    original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+) -> Any:
+    """As `warn_of_other_words`."""
+    state = original(self, filename, *args, **kwargs)
+    _compare_words([filename], self.cfg.task)
+    return state
+
+
+def _compare_words(paths: Iterable[str], task: Any) -> None:
+    stored = {str(path): _digests.pop(str(path), {}) for path in paths}
+    here = _words_of_data(task)
+    for path, words in stored.items():
+        other = sorted(name for name in here if words.get(name, here[name]) != here[name])
+        if other:
+            logger.warning(
+                f"{path} was trained with other words than those in {', '.join(other)} of "
+                f"{utils.split_paths(task.data)[0]}, so its output makes no sense: give the "
+                "folder that it was trained on"
+            )
+
+
+def _words_of_data(task: Any) -> dict[str, str]:
+    """Digests of the data in the options of a task; {} if they have none or it is unreadable."""
+    paths = utils.split_paths(getattr(task, "data", None) or "")
+    try:
+        return plugin.digests_of_words(Path(paths[0])) if paths[0] else {}
+    except (OSError, UnicodeDecodeError, ConfigurationError):
+        return {}

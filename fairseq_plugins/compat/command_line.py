@@ -15,14 +15,17 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass import utils as dataclass_utils
 from hydra.core.hydra_config import HydraConfig
 
-from fairseq_plugins.compat.patch import after_parsing, around, before_main
+from fairseq_plugins.compat.patch import before_main, repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.system.quiet import at_least
 
 
-def mend_parsing() -> None:
+@repair(options, "parse_args_and_arch")
+def mend_parsing(
+    original: Callable, parser: Any, input_args: Any = None, *args: Any, **kw: Any
+) -> Any:
     """Mend what the command line makes of some options.
 
     - `--bf16` is taken for a TPU, and fails without torch_xla.
@@ -38,66 +41,63 @@ def mend_parsing() -> None:
     Raises:
         ConfigurationError: on parsing, an option is missing or does not go with another.
     """
+    words = sys.argv[1:] if input_args is None else input_args
+    named = {str(word).split("=")[0] for word in words}
+    if {"--bf16", "--fp16"} <= named:
+        raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
+    if "--cpu" in named and "--distributed-world-size" not in named:
+        parser.set_defaults(distributed_world_size=1)
+    if parser.get_default("task") is None:
+        parser.set_defaults(task="translation")
+    try:
+        parsed = original(parser, input_args, *args, **kw)
+    except RuntimeError as error:
+        if error.args:
+            raise
+        such_as = plugin.text_model
+        raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
+    given = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(given, "bf16", False) and "--tpu" not in named:
+        given.tpu = False
+    _check_parsed(given)
+    return parsed
 
-    @around(options, "parse_args_and_arch")
-    def parse_args_and_arch(
-        original: Callable, parser: Any, input_args: Any = None, *args: Any, **kw: Any
-    ) -> Any:
-        words = sys.argv[1:] if input_args is None else input_args
-        named = {str(word).split("=")[0] for word in words}
-        if {"--bf16", "--fp16"} <= named:
-            raise ConfigurationError("--bf16 and --fp16 cannot be combined: give one of them")
-        if "--cpu" in named and "--distributed-world-size" not in named:
-            parser.set_defaults(distributed_world_size=1)
-        if parser.get_default("task") is None:
-            parser.set_defaults(task="translation")
-        try:
-            parsed = original(parser, input_args, *args, **kw)
-        except RuntimeError as error:
-            if error.args:
-                raise
-            such_as = plugin.text_model
-            raise ConfigurationError(f"--arch is missing: give one, such as {such_as}") from None
-        given = parsed[0] if isinstance(parsed, tuple) else parsed
-        if getattr(given, "bf16", False) and "--tpu" not in named:
-            given.tpu = False
-        return parsed
 
-    @after_parsing
-    def check(given: Namespace) -> None:
-        if getattr(given, "path", "") is None:
-            raise ConfigurationError("give the checkpoint of a model: --path FILE")
-        if getattr(given, "total_num_update", 0) is None:
-            if not given.max_update:
-                raise ConfigurationError(
-                    "--lr-scheduler polynomial_decay needs the number of updates after which the "
-                    "learning rate ends: give --max-update N or --total-num-update N"
-                )
-            given.total_num_update = given.max_update
-        task, name = (getattr(given, key, None) for key in ("task", "criterion"))
-        options_of = CRITERION_DATACLASS_REGISTRY.get(name)
-        known = getattr(options_of, "__dataclass_fields__", {})
-        if name and is_of_labels(task) and "classification_head_name" not in known:
+def _check_parsed(given: Namespace) -> None:
+    if getattr(given, "path", "") is None:
+        raise ConfigurationError("give the checkpoint of a model: --path FILE")
+    if getattr(given, "total_num_update", 0) is None:
+        if not given.max_update:
             raise ConfigurationError(
-                f"--criterion {name} is for text, but --task {task} has labels: use --criterion "
-                "sentence_prediction"
+                "--lr-scheduler polynomial_decay needs the number of updates after which the "
+                "learning rate ends: give --max-update N or --total-num-update N"
             )
+        given.total_num_update = given.max_update
+    task, name = (getattr(given, key, None) for key in ("task", "criterion"))
+    options_of = CRITERION_DATACLASS_REGISTRY.get(name)
+    known = getattr(options_of, "__dataclass_fields__", {})
+    if name and is_of_labels(task) and "classification_head_name" not in known:
+        raise ConfigurationError(
+            f"--criterion {name} is for text, but --task {task} has labels: use --criterion "
+            "sentence_prediction"
+        )
 
 
-def refuse_fractions_in_lists_of_whole_numbers() -> None:
+@repair(dataclass_utils, "eval_str_list")
+def refuse_fractions_in_lists_of_whole_numbers(
+    original: Callable, x: Any, x_type: Callable = float
+) -> Any:
     """Refuse `--update-freq 1.5`, which becomes 1, and `--lr 5e-` in one line."""
-
-    @around(dataclass_utils, "eval_str_list")
-    def eval_str_list(original: Callable, x: Any, x_type: Callable = float) -> Any:
-        try:
-            found = original(x, x_type)
-        except SyntaxError:  # argparse expects a ValueError
-            raise argparse.ArgumentTypeError(f"{x} is not a number") from None
-        if x_type is int and found and found != original(x, float):
-            raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
-        return found
+    try:
+        found = original(x, x_type)
+    except SyntaxError:  # argparse expects a ValueError
+        raise argparse.ArgumentTypeError(f"{x} is not a number") from None
+    if x_type is int and found and found != original(x, float):
+        raise argparse.ArgumentTypeError(f"{x}: give whole numbers")
+    return found
 
 
+@repair()
 def refuse_asynchronous_writing_without_iopath() -> None:
     """Refuse `--write-checkpoints-asynchronously` without iopath.
 
@@ -114,6 +114,7 @@ def refuse_asynchronous_writing_without_iopath() -> None:
             )
 
 
+@repair()
 def show_errors_of_hydra() -> None:
     """Let hydra raise errors, so that `errors` prints one line.
 
@@ -123,18 +124,16 @@ def show_errors_of_hydra() -> None:
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
-def silence_hydra() -> None:
+@repair(dataclass_utils, "initialize", "compose")
+def silence_hydra(original: Callable, *args: Any, **kwargs: Any) -> Any:
     """Drop five warnings and a debug line about how fairseq calls hydra 1.1 and newer.
 
     fairseq configures itself with hydra in every command, so each command began with fifteen lines
     that users cannot act on.
     """
-
-    @around(dataclass_utils, "initialize", "compose")
-    def in_silence(original: Callable, *args: Any, **kwargs: Any) -> Any:
-        if original.__name__ == "initialize":
-            kwargs["caller_stack_depth"] = 3  # fairseq's function, beyond two of this repair
-        # importing fairseq alone sets the root logger to DEBUG (tasks/frm_text_to_speech.py)
-        with warnings.catch_warnings(), at_least(logging.INFO, "hydra.core.utils"):
-            warnings.simplefilter("ignore", UserWarning)
-            return original(*args, **kwargs)
+    if original.__name__ == "initialize":
+        kwargs["caller_stack_depth"] = 3  # fairseq's function, beyond two of this repair
+    # importing fairseq alone sets the root logger to DEBUG (tasks/frm_text_to_speech.py)
+    with warnings.catch_warnings(), at_least(logging.INFO, "hydra.core.utils"):
+        warnings.simplefilter("ignore", UserWarning)
+        return original(*args, **kwargs)

@@ -4,10 +4,13 @@ import os
 
 import torch
 
+from fairseq_plugins.compat.patch import repair
+
 # variables that torch also reads: with one of them, the choice is the user's
 CHOICES = ("TORCH_CUDNN_SDPA_PREFERRED", "TORCH_CUDNN_SDPA_AVOID_RECOMPILE")
 
 
+@repair()
 def leave_out_cudnn_attention() -> None:
     """Let flash or memory-efficient attention serve all shapes instead of cuDNN's.
 

@@ -15,7 +15,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
 
@@ -53,84 +53,80 @@ def _no_folder(path: str) -> MissingData:
     return MissingData(f"DATA {path}: no such folder; fairseq-preprocess makes one")
 
 
-def check_dictionaries() -> None:
+@repair(Dictionary, "add_from_file")
+def check_dictionaries(original: Callable, self: Dictionary, f: Any) -> None:
     """Check that dictionaries exist and can be read."""
-
-    @around(Dictionary, "add_from_file")
-    def add_from_file(original: Callable, self: Dictionary, f: Any) -> None:
-        if not isinstance(f, str):
-            return original(self, f)
-        before = len(self)
-        try:
-            original(self, f)
-        except FileNotFoundError:
-            folder = os.path.dirname(f) or "."
-            if os.path.isdir(folder):
-                there = ", ".join(sorted(path.name for path in Path(folder).glob("dict.*.txt")))
-                how = f"give the languages of {there}, or " if there else ""
-                raise MissingData(f"{f} is missing: {how}{remake(folder)}") from None
-            raise _no_folder(folder) from None
-        except Exception as error:
-            problem = str(error).splitlines()[0]
-        else:
-            problem = "it is empty" if len(self) == before else ""
-        if problem:
-            raise ConfigurationError(
-                f"{f} is not a dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
-            )
+    if not isinstance(f, str):
+        return original(self, f)
+    before = len(self)
+    try:
+        original(self, f)
+    except FileNotFoundError:
+        folder = os.path.dirname(f) or "."
+        if os.path.isdir(folder):
+            there = ", ".join(sorted(path.name for path in Path(folder).glob("dict.*.txt")))
+            how = f"give the languages of {there}, or " if there else ""
+            raise MissingData(f"{f} is missing: {how}{remake(folder)}") from None
+        raise _no_folder(folder) from None
+    except Exception as error:
+        problem = str(error).splitlines()[0]
+    else:
+        problem = "it is empty" if len(self) == before else ""
+    if problem:
+        raise ConfigurationError(
+            f"{f} is not a dictionary ({problem}): {remake(os.path.dirname(f) or '.')}"
+        )
 
 
-def check_folders() -> None:
+@repair(data_utils, "infer_language_pair")
+def check_folders(original: Callable, path: str) -> tuple[str, str]:
     """Check that a folder exists and that its file names contain the languages."""
-
-    @around(data_utils, "infer_language_pair")
-    def infer_language_pair(original: Callable, path: str) -> tuple[str, str]:
-        try:
-            source, target = original(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise _no_folder(path) from None
-        if source is None:
-            raise MissingData(
-                f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
-                f"--source-lang and --target-lang, or {remake(path)}"
-            )
-        return source, target
+    try:
+        source, target = original(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_folder(path) from None
+    if source is None:
+        raise MissingData(
+            f"DATA {path} has no prepared data (such as train.de-en.de.idx): give "
+            f"--source-lang and --target-lang, or {remake(path)}"
+        )
+    return source, target
 
 
-def check_data() -> None:
+@repair(data_utils, "load_indexed_dataset")
+def check_data(
+    original: Callable, path: str, dictionary: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """Check that .bin and .idx files are complete and fit the dictionary.
 
     This reads all tokens once, at the speed of the disk; training reads them anyway.
     """
+    check_files(path, dictionary)
+    try:
+        return original(path, dictionary, *args, **kwargs)
+    except (ArithmeticError, AssertionError, LookupError, RecursionError, ValueError) as error:
+        how = remake(os.path.dirname(path) or ".")
+        raise ConfigurationError(f"the data {path} cannot be read ({error}): {how}") from None
 
-    @around(data_utils, "load_indexed_dataset")
-    def load_indexed_dataset(
-        original: Callable, path: str, dictionary: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        check_files(path, dictionary)
-        try:
-            return original(path, dictionary, *args, **kwargs)
-        except (ArithmeticError, AssertionError, LookupError, RecursionError, ValueError) as error:
-            how = remake(os.path.dirname(path) or ".")
-            raise ConfigurationError(f"the data {path} cannot be read ({error}): {how}") from None
 
-    @around(TranslationTask, "load_dataset")
-    def load_dataset(
-        original: Callable, self: TranslationTask, split: str, *args: Any, **kwargs: Any
-    ) -> None:
-        try:
-            original(self, split, *args, **kwargs)
-        except FileNotFoundError as error:
-            if isinstance(error, MissingData):
-                raise
-            folder = str(self.cfg.data).split(os.pathsep)[0]
-            source, target = self.cfg.source_lang, self.cfg.target_lang
-            for pair in ((source, target), (target, source)):
-                check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
-            raise MissingData(
-                f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
-                f"subset or other languages, or {remake(folder)}"
-            ) from None
+@repair(TranslationTask, "load_dataset")
+def name_missing_subsets(
+    original: Callable, self: TranslationTask, split: str, *args: Any, **kwargs: Any
+) -> None:
+    """Report what to do if a subset is missing, or only one of its files."""
+    try:
+        original(self, split, *args, **kwargs)
+    except FileNotFoundError as error:
+        if isinstance(error, MissingData):
+            raise
+        folder = str(self.cfg.data).split(os.pathsep)[0]
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        for pair in ((source, target), (target, source)):
+            check_files(os.path.join(folder, "{}.{}-{}.{}".format(split, *pair, source)))
+        raise MissingData(
+            f"{folder} has no {split}.{source}-{target}.{source}.idx: choose another "
+            f"subset or other languages, or {remake(folder)}"
+        ) from None
 
 
 def check_files(path: str, dictionary: Any = None) -> None:
@@ -219,28 +215,31 @@ def _read_index(content: bytes) -> Index:
     return Index(sizes, ends, kind, first)
 
 
-def require_targets_for_training() -> None:
-    """Refuse to train or validate without targets: fairseq then silently loads only sources."""
+@repair(Trainer, "get_train_iterator")
+def require_targets_for_training(
+    original: Callable, self: Trainer, *args: Any, **kwargs: Any
+) -> Any:
+    """Refuse to train without targets: fairseq then silently loads only sources."""
+    iterator = original(self, *args, **kwargs)
+    _check_targets(self.task, self.cfg.dataset.train_subset)
+    return iterator
 
-    def check(task: Any, subset: str) -> None:
-        dataset = task.dataset(subset)
-        if isinstance(task, TranslationTask) and getattr(dataset, "tgt", dataset) is None:
-            folder = str(task.cfg.data).split(os.pathsep)[0]
-            source, target = task.cfg.source_lang, task.cfg.target_lang
-            raise MissingData(
-                f"{os.path.join(folder, f'{subset}.{source}-{target}.{target}.idx')} is missing: "
-                f"{remake(folder)}"
-            )
 
-    @around(Trainer, "get_train_iterator")
-    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        iterator = original(self, *args, **kwargs)
-        check(self.task, self.cfg.dataset.train_subset)
-        return iterator
+@repair(Trainer, "get_valid_iterator")
+def require_targets_for_validation(
+    original: Callable, self: Trainer, subset: str, *args: Any, **kwargs: Any
+) -> Any:
+    """Refuse to validate without targets."""
+    _check_targets(self.task, subset)
+    return original(self, subset, *args, **kwargs)
 
-    @around(Trainer, "get_valid_iterator")
-    def get_valid_iterator(
-        original: Callable, self: Trainer, subset: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        check(self.task, subset)
-        return original(self, subset, *args, **kwargs)
+
+def _check_targets(task: Any, subset: str) -> None:
+    dataset = task.dataset(subset)
+    if isinstance(task, TranslationTask) and getattr(dataset, "tgt", dataset) is None:
+        folder = str(task.cfg.data).split(os.pathsep)[0]
+        source, target = task.cfg.source_lang, task.cfg.target_lang
+        raise MissingData(
+            f"{os.path.join(folder, f'{subset}.{source}-{target}.{target}.idx')} is missing: "
+            f"{remake(folder)}"
+        )

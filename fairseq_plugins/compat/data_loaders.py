@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from fairseq.data import iterators
 
-from fairseq_plugins.compat.patch import Overlay, overlay
+from fairseq_plugins.compat.patch import Overlay, overlay, repair
 
 
+@repair()
 def start_data_loaders() -> None:
     """Fork the workers of data loaders, and pin memory only if there is a GPU.
 

@@ -10,11 +10,12 @@ from fairseq.optim import amp_optimizer
 from fairseq.tasks import fairseq_task
 from torch.nn import functional
 
-from fairseq_plugins.compat.patch import Overlay, overlay
+from fairseq_plugins.compat.patch import Overlay, overlay, repair
 
 PADDING, ATTENTION = 14, 16  # positions of the masks in the arguments of torch's function
 
 
+@repair()
 def name_the_device_of_mixed_precision() -> None:
     """Use `torch.amp` instead of `torch.cuda.amp`, which warns in every training."""
     cuda = Overlay(torch.cuda)
@@ -26,6 +27,7 @@ def name_the_device_of_mixed_precision() -> None:
         overlay(module, "torch", cuda=cuda)
 
 
+@repair()
 def give_both_masks_one_type() -> None:
     """Convert the padding mask to numbers if a decoder's causal mask has numbers.
 

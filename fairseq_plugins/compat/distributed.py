@@ -12,7 +12,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import stopping
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.system import cpu
 
@@ -41,7 +41,10 @@ class Launch(NamedTuple):
         return None
 
 
-def complete_distributed_launch() -> None:
+@repair(distributed_utils, "call_main")
+def complete_distributed_launch(
+    original: Callable, cfg: Any, main: Callable, **kwargs: Any
+) -> None:
     """Make processes started by torchrun, srun or --distributed-world-size train together.
 
     fairseq assumes that several processes mean several GPUs. Without GPUs, torchrun's processes
@@ -50,27 +53,22 @@ def complete_distributed_launch() -> None:
     need a GPU. It also fails on nodes with one GPU each. This sets the flags from the environment
     variables of torchrun or srun.
     """
-
-    @around(distributed_utils, "call_main")
-    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> None:
-        distributed = cfg.distributed_training
-        if cfg.common.tpu or distributed.pipeline_model_parallel:
-            return original(cfg, main, **kwargs)
-        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-        launch = Launch.from_environment()
-        if launch is not None and launch.world_size > 1:
-            _join(launch, distributed, on_cpu)
-        alone = (
-            distributed.distributed_world_size == 1 and distributed.distributed_init_method is None
-        )
-        if on_cpu and not alone:
-            if distributed.distributed_backend == "nccl":
-                distributed.distributed_backend = "gloo"
-            if distributed.ddp_backend in ("c10d", "pytorch_ddp"):
-                distributed.ddp_backend = "legacy_ddp"
-            if not distributed.distributed_no_spawn:
-                return _spawn_on_cpu(cfg, main, kwargs)
+    distributed = cfg.distributed_training
+    if cfg.common.tpu or distributed.pipeline_model_parallel:
         return original(cfg, main, **kwargs)
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    launch = Launch.from_environment()
+    if launch is not None and launch.world_size > 1:
+        _join(launch, distributed, on_cpu)
+    alone = distributed.distributed_world_size == 1 and distributed.distributed_init_method is None
+    if on_cpu and not alone:
+        if distributed.distributed_backend == "nccl":
+            distributed.distributed_backend = "gloo"
+        if distributed.ddp_backend in ("c10d", "pytorch_ddp"):
+            distributed.ddp_backend = "legacy_ddp"
+        if not distributed.distributed_no_spawn:
+            return _spawn_on_cpu(cfg, main, kwargs)
+    return original(cfg, main, **kwargs)
 
 
 def _join(launch: Launch, distributed: Any, on_cpu: bool) -> None:
@@ -126,7 +124,16 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: dict[str, Any]) -> None:
     )
 
 
-def check_the_machine() -> None:
+@repair(Trainer, "__init__")
+def check_the_machine(
+    original: Callable,
+    self: Trainer,
+    cfg: Any,
+    task: Any,
+    model: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
     """Check the trainer's options against the machine.
 
     - One of several processes would train separately and overwrite shared checkpoints: an error.
@@ -134,36 +141,25 @@ def check_the_machine() -> None:
     - `--amp` without a GPU does nothing: a warning.
     - `--bf16` on a CPU that emulates it is slow: a warning.
     """
-
-    @around(Trainer, "__init__")
-    def __init__(
-        original: Callable,
-        self: Trainer,
-        cfg: Any,
-        task: Any,
-        model: Any,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        launch = Launch.from_environment()
-        together = dist.is_available() and dist.is_initialized()
-        if launch is not None and launch.world_size > 1 and not together:
-            raise ConfigurationError(
-                f"this is process {launch.rank} of {launch.world_size}, but each would train "
-                "separately and overwrite the others' checkpoints: with srun set MASTER_ADDR "
-                "and MASTER_PORT; with fairseq-hydra-train set the options of the group "
-                "distributed_training"
-            )
-        common = getattr(cfg, "common", cfg)
-        if common.cpu or not torch.cuda.is_available():
-            if common.fp16 and not common.memory_efficient_fp16:
-                raise ConfigurationError("--fp16 needs a GPU: remove it on a CPU")
-            if common.amp:
-                logger.warning("--amp has no effect without a GPU: training in float32")
-            if common.bf16:
-                warn_if_emulated()
-        _check_quant_noise(cfg)
-        original(self, cfg, task, model, *args, **kwargs)
+    launch = Launch.from_environment()
+    together = dist.is_available() and dist.is_initialized()
+    if launch is not None and launch.world_size > 1 and not together:
+        raise ConfigurationError(
+            f"this is process {launch.rank} of {launch.world_size}, but each would train "
+            "separately and overwrite the others' checkpoints: with srun set MASTER_ADDR "
+            "and MASTER_PORT; with fairseq-hydra-train set the options of the group "
+            "distributed_training"
+        )
+    common = getattr(cfg, "common", cfg)
+    if common.cpu or not torch.cuda.is_available():
+        if common.fp16 and not common.memory_efficient_fp16:
+            raise ConfigurationError("--fp16 needs a GPU: remove it on a CPU")
+        if common.amp:
+            logger.warning("--amp has no effect without a GPU: training in float32")
+        if common.bf16:
+            warn_if_emulated()
+    _check_quant_noise(cfg)
+    original(self, cfg, task, model, *args, **kwargs)
 
 
 def warn_if_emulated() -> None:
@@ -194,24 +190,23 @@ def _check_quant_noise(cfg: Any) -> None:
         )
 
 
-def gather_lists_without_a_gpu() -> None:
+@repair(distributed_utils, "all_gather_list")
+def gather_lists_without_a_gpu(
+    original: Callable, data: Any, group: Any = None, max_size: int = 16384
+) -> list[Any]:
     """Use torch's `all_gather_object` with gloo: `all_gather_list` needs a GPU.
 
     fairseq-validate calls it, and so does training with criterions whose logs cannot be summed.
     """
-
-    @around(distributed_utils, "all_gather_list")
-    def all_gather_list(
-        original: Callable, data: Any, group: Any = None, max_size: int = 16384
-    ) -> list[Any]:
-        group = group if group is not None else distributed_utils.get_global_group()
-        if dist.get_backend(group) != "gloo":
-            return original(data, group, max_size)
-        gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
-        dist.all_gather_object(gathered, data, group=group)
-        return gathered
+    group = group if group is not None else distributed_utils.get_global_group()
+    if dist.get_backend(group) != "gloo":
+        return original(data, group, max_size)
+    gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
+    dist.all_gather_object(gathered, data, group=group)
+    return gathered
 
 
+@repair()
 def end_process_groups() -> None:
     """Destroy the process group after training, so that each process exits with status 0.
 

@@ -20,7 +20,7 @@ from fairseq.search import (
 )
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_plugins.compat.patch import after_parsing, around
+from fairseq_plugins.compat.patch import after_parsing, repair
 from fairseq_plugins.compat.training_options import check_search_options
 from fairseq_plugins.errors import ConfigurationError, check_range, flag
 from fairseq_plugins.options.search import check as check_values
@@ -29,32 +29,33 @@ from fairseq_plugins.options.search import check as check_values
 ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
-def number_diverse_beams_within_the_batch() -> None:
+@repair(DiverseBeamSearch, "step")
+def number_diverse_beams_within_the_batch(
+    original: Callable,
+    self: DiverseBeamSearch,
+    step: int,
+    lprobs: torch.Tensor,
+    scores: torch.Tensor | None,
+    prev_output_tokens: torch.Tensor | None = None,
+    original_batch_idxs: torch.Tensor | None = None,
+) -> Any:
     """Repair `--diverse-beam-groups`, which uses data set indices as rows of the batch.
 
     Most indices give an IndexError, the others the row of another sentence. The right index is the
     sentence's row in the batch of the first step, because finished sentences leave the batch.
     """
-
-    @around(DiverseBeamSearch, "step")
-    def step(
-        original: Callable,
-        self: DiverseBeamSearch,
-        step: int,
-        lprobs: torch.Tensor,
-        scores: torch.Tensor | None,
-        prev_output_tokens: torch.Tensor | None = None,
-        original_batch_idxs: torch.Tensor | None = None,
-    ) -> Any:
-        if original_batch_idxs is not None:
-            if step == 0:
-                self.ids_of_batch = original_batch_idxs
-            same = original_batch_idxs.unsqueeze(1) == self.ids_of_batch.unsqueeze(0)
-            original_batch_idxs = same.long().argmax(dim=1)
-        return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+    if original_batch_idxs is not None:
+        if step == 0:
+            self.ids_of_batch = original_batch_idxs
+        same = original_batch_idxs.unsqueeze(1) == self.ids_of_batch.unsqueeze(0)
+        original_batch_idxs = same.long().argmax(dim=1)
+    return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
 
 
-def end_diverse_hypotheses() -> None:
+@repair(DiverseBeamSearch, "__init__")
+def end_diverse_hypotheses(
+    original: Callable, self: DiverseBeamSearch, *args: Any, **kwargs: Any
+) -> None:
     """End the hypotheses of `--diverse-beam-groups` at the end of the sentence.
 
     fairseq requests as many candidates from each group as it has hypotheses. A hypothesis that ends
@@ -62,47 +63,40 @@ def end_diverse_hypotheses() -> None:
     with 2 hypotheses in each of 2 groups, in half of all best ones. Twice as many candidates, as in
     ordinary search, leave enough that have not ended.
     """
-
-    @around(DiverseBeamSearch, "__init__")
-    def __init__(original: Callable, self: DiverseBeamSearch, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if len(args) < 5 and "candidate_multiple" not in kwargs:
-            self.candidate_multiple = 2
+    original(self, *args, **kwargs)
+    if len(args) < 5 and "candidate_multiple" not in kwargs:
+        self.candidate_multiple = 2
 
 
-def end_constrained_hypotheses() -> None:
+@repair(PrefixConstrainedBeamSearch, "step")
+def end_constrained_hypotheses(
+    original: Callable,
+    self: PrefixConstrainedBeamSearch,
+    step: int,
+    lprobs: torch.Tensor,
+    scores: torch.Tensor | None,
+    prev_output_tokens: torch.Tensor,
+    original_batch_idxs: torch.Tensor,
+) -> Any:
     """End the hypotheses of `prefix_allowed_tokens_fn` at the end of the sentence.
 
     fairseq takes as many candidates as there are hypotheses. A hypothesis that ends therefore stays
     and continues after its end, and others are lost. Ordinary search takes twice as many.
     """
-
-    @around(PrefixConstrainedBeamSearch, "step")
-    def step(
-        original: Callable,
-        self: PrefixConstrainedBeamSearch,
-        step: int,
-        lprobs: torch.Tensor,
-        scores: torch.Tensor | None,
-        prev_output_tokens: torch.Tensor,
-        original_batch_idxs: torch.Tensor,
-    ) -> Any:
-        rows = lprobs.view(-1, 1, lprobs.size(-1))
-        mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
-        return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
+    rows = lprobs.view(-1, 1, lprobs.size(-1))
+    mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
+    return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
 
 
-def match_the_words_of_the_source() -> None:
+@repair(LengthConstrainedBeamSearch, "set_src_lengths")
+def match_the_words_of_the_source(
+    original: Callable, self: LengthConstrainedBeamSearch, lengths: torch.Tensor
+) -> None:
     """Let `--match-source-len` write as many tokens as the source has.
 
     fairseq writes one more: it counts the end of the sentence in the source only.
     """
-
-    @around(LengthConstrainedBeamSearch, "set_src_lengths")
-    def set_src_lengths(
-        original: Callable, self: LengthConstrainedBeamSearch, lengths: torch.Tensor
-    ) -> None:
-        original(self, lengths - 1)
+    original(self, lengths - 1)
 
 
 def check_finite(name: str, model: torch.nn.Module) -> None:
@@ -119,44 +113,43 @@ def check_finite(name: str, model: torch.nn.Module) -> None:
             )
 
 
-def tell_that_no_hypothesis_is_allowed() -> None:
+@repair((SequenceGenerator, SequenceGeneratorWithAlignment), "generate")
+def tell_that_no_hypothesis_is_allowed(
+    original: Callable, self: SequenceGenerator, *args: Any, **kwargs: Any
+) -> Any:
     """Name conflicting options if search ends in an AssertionError.
 
     Raises:
         ConfigurationError: on generation: `--min-len` is above the maximum length, every text of
             that length repeats an n-gram, or the model holds non-numeric values.
     """
-
-    @around((SequenceGenerator, SequenceGeneratorWithAlignment), "generate")
-    def generate(original: Callable, self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        except AssertionError as error:
-            reached = re.fullmatch(r"\d+ < (\d+)", str(error))
-            if not reached and "min_len cannot be larger" not in str(error):
-                raise
-            check_finite("the model", self.model)
-            most = f" of at most {reached[1]} tokens" if reached else ""
-            raise ConfigurationError(
-                f"the options of search allow no output{most} for a sentence: give a smaller "
-                f"--min-len (it is {self.min_len}), a larger length limit "
-                "(--max-len-b), or remove --no-repeat-ngram-size"
-            ) from None
+    try:
+        return original(self, *args, **kwargs)
+    except AssertionError as error:
+        reached = re.fullmatch(r"\d+ < (\d+)", str(error))
+        if not reached and "min_len cannot be larger" not in str(error):
+            raise
+        check_finite("the model", self.model)
+        most = f" of at most {reached[1]} tokens" if reached else ""
+        raise ConfigurationError(
+            f"the options of search allow no output{most} for a sentence: give a smaller "
+            f"--min-len (it is {self.min_len}), a larger length limit "
+            "(--max-len-b), or remove --no-repeat-ngram-size"
+        ) from None
 
 
-def score_unknown_words_as_wrong() -> None:
+@repair((SacrebleuScorer, ChrFScorer), "add_string")
+def score_unknown_words_as_wrong(original: Callable, self: Any, ref: str, pred: str) -> None:
     """Let unknown words match nothing with `--scoring sacrebleu` and `chrf`.
 
     fairseq writes them as <unk> in a hypothesis and as <<unk>> in a reference, and sacreBLEU reads
     the word "unk" in both.
     """
-
-    @around((SacrebleuScorer, ChrFScorer), "add_string")
-    def add_string(original: Callable, self: Any, ref: str, pred: str) -> None:
-        # two characters that occur in no text
-        original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
+    # two characters that occur in no text
+    original(self, ref.replace("<<unk>>", " \ue000 "), pred.replace("<unk>", " \ue001 "))
 
 
+@repair()
 def obey_or_refuse_options() -> None:
     """Divide the work of fairseq-generate by `--num-shards`, and refuse options without effect.
 
@@ -206,7 +199,10 @@ def obey_or_refuse_options() -> None:
                 )
 
 
-def refuse_unknown_words_of_search() -> None:
+@repair(GeneratorHubInterface, "generate")
+def refuse_unknown_words_of_search(
+    original: Callable, self: GeneratorHubInterface, *args: Any, **kwargs: Any
+) -> Any:
     """Refuse unknown search options of `from_pretrained(...).translate`.
 
     fairseq ignores `lenpenalty=2` and any other unknown name.
@@ -214,14 +210,12 @@ def refuse_unknown_words_of_search() -> None:
     Raises:
         ConfigurationError: on `generate`, `translate` and `sample`.
     """
-
-    @around(GeneratorHubInterface, "generate")
-    def generate(original: Callable, self: GeneratorHubInterface, *args: Any, **kwargs: Any) -> Any:
-        named = set(inspect.signature(original).parameters)
-        check_search_options("translate", {n: v for n, v in kwargs.items() if n not in named})
-        return original(self, *args, **kwargs)
+    named = set(inspect.signature(original).parameters)
+    check_search_options("translate", {n: v for n, v in kwargs.items() if n not in named})
+    return original(self, *args, **kwargs)
 
 
+@repair()
 def ban_repeated_ngrams() -> None:
     """Repair `--no-repeat-ngram-size`, which does nothing without its CUDA extension.
 

@@ -15,7 +15,7 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat import unpickling
-from fairseq_plugins.compat.patch import around, overlay
+from fairseq_plugins.compat.patch import overlay, repair
 from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.files import alone_in, flush_to_disk
 
@@ -24,23 +24,22 @@ logger = logging.getLogger(__name__)
 LAST = "checkpoint_last"
 
 
-def write_checkpoints_to_the_disk() -> None:
+@repair(PathManager, "rename")
+def write_checkpoints_to_the_disk(original: Callable, src: str, dst: str) -> None:
     """Flush a checkpoint to disk before renaming it, and its folder afterwards (fsync).
 
     fairseq renames without fsync. After a power cut the new name may then hold an empty file,
     or one with blocks of zeros.
     """
-
-    @around(PathManager, "rename")
-    def rename(original: Callable, src: str, dst: str) -> None:
-        flush_to_disk(src)
-        original(src, dst)
-        folder = os.open(os.path.dirname(os.path.abspath(dst)), os.O_RDONLY)
-        with contextlib.suppress(OSError):  # not every file system can fsync folders
-            os.fsync(folder)
-        os.close(folder)
+    flush_to_disk(src)
+    original(src, dst)
+    folder = os.open(os.path.dirname(os.path.abspath(dst)), os.O_RDONLY)
+    with contextlib.suppress(OSError):  # not every file system can fsync folders
+        os.fsync(folder)
+    os.close(folder)
 
 
+@repair()
 def retry_writing_from_the_beginning() -> None:
     """Let each attempt to write a checkpoint replace the rest of a failed attempt.
 
@@ -96,74 +95,68 @@ def _hold(folder: Path) -> None:
             part.unlink()
 
 
-def release_after_training() -> None:
+@repair(distributed_utils, "call_main")
+def release_after_training(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
     """Release the lock of the folder when the training ends.
 
     Without a lock two trainings overwrite each other's checkpoints, and a rerun resumes from a
     mixture.
     """
-
-    @around(distributed_utils, "call_main")
-    def call_main(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
-        with _folder:
-            return original(cfg, main, **kwargs)
+    with _folder:
+        return original(cfg, main, **kwargs)
 
 
-def resume_from_the_newest_intact_checkpoint() -> None:
+@repair(checkpoint_utils, "load_checkpoint")
+def resume_from_the_newest_intact_checkpoint(
+    original: Callable, cfg: Any, trainer: Any, **kwargs: Any
+) -> tuple[Any, Any]:
     """Resume from the newest intact checkpoint if checkpoint_last.pt is damaged or missing.
 
     fairseq then fails (damaged) or silently starts from scratch (missing). Here a warning names the
     checkpoint that is used instead. Without an intact one training does not start, nor with one
     that cannot be opened, which may be the newest: nothing is overwritten.
     """
-
-    @around(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable, cfg: Any, trainer: Any, **kwargs: Any
-    ) -> tuple[Any, Any]:
-        # rank 0 decides for all: the file, None to leave the choice to fairseq, and what is wrong
-        path, wrong = None, None
-        if trainer.data_parallel_rank == 0:
-            try:
-                if not cfg.no_save:
-                    _hold(Path(cfg.save_dir))
-                path = _find_checkpoint(cfg, trainer.checkpoint_suffix)
-            except ConfigurationError as error:  # the others wait for an answer
-                wrong = str(error)
-            except OSError as error:
-                wrong = f"{error.filename} cannot be read: {error.strerror}: make it readable, or "
-                wrong += "choose another --save-dir"
-        if trainer.data_parallel_world_size > 1:
-            path, wrong = distributed_utils.broadcast_object(
-                (path, wrong),
-                src_rank=0,
-                group=trainer.data_parallel_process_group,
-                dist_device=trainer.device,
-            )
-        if wrong is not None:
-            raise ConfigurationError(wrong)
-        with _restoring(cfg, path):
-            return original(cfg, trainer, **kwargs)
+    # rank 0 decides for all: the file, None to leave the choice to fairseq, and what is wrong
+    path, wrong = None, None
+    if trainer.data_parallel_rank == 0:
+        try:
+            if not cfg.no_save:
+                _hold(Path(cfg.save_dir))
+            path = _find_checkpoint(cfg, trainer.checkpoint_suffix)
+        except ConfigurationError as error:  # the others wait for an answer
+            wrong = str(error)
+        except OSError as error:
+            wrong = f"{error.filename} cannot be read: {error.strerror}: make it readable, or "
+            wrong += "choose another --save-dir"
+    if trainer.data_parallel_world_size > 1:
+        path, wrong = distributed_utils.broadcast_object(
+            (path, wrong),
+            src_rank=0,
+            group=trainer.data_parallel_process_group,
+            dist_device=trainer.device,
+        )
+    if wrong is not None:
+        raise ConfigurationError(wrong)
+    with _restoring(cfg, path):
+        return original(cfg, trainer, **kwargs)
 
 
-def remove_a_last_checkpoint_that_is_not_the_last() -> None:
+@repair(Trainer, "save_checkpoint")
+def remove_a_last_checkpoint_that_is_not_the_last(
+    original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
+) -> Any:
     """With --no-last-checkpoints, let a new checkpoint replace an earlier checkpoint_last.pt.
 
     fairseq keeps it. A rerun would resume from it, and overwrite what came after it. With
     --write-checkpoints-asynchronously it stays, as the new one may not be written yet.
     """
-
-    @around(Trainer, "save_checkpoint")
-    def save_checkpoint(
-        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        saved = original(self, filename, *args, **kwargs)
-        last = Path(filename).with_name(f"{LAST}{self.checkpoint_suffix}.pt")
-        cfg = self.cfg.checkpoint
-        stale = cfg.no_last_checkpoints and not cfg.write_checkpoints_asynchronously
-        if stale and last != Path(filename) and self.should_save_checkpoint_on_current_rank:
-            last.unlink(missing_ok=True)
-        return saved
+    saved = original(self, filename, *args, **kwargs)
+    last = Path(filename).with_name(f"{LAST}{self.checkpoint_suffix}.pt")
+    cfg = self.cfg.checkpoint
+    stale = cfg.no_last_checkpoints and not cfg.write_checkpoints_asynchronously
+    if stale and last != Path(filename) and self.should_save_checkpoint_on_current_rank:
+        last.unlink(missing_ok=True)
+    return saved
 
 
 @contextlib.contextmanager

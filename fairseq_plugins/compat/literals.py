@@ -4,6 +4,7 @@ import ast
 import sys
 from typing import Any
 
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.errors import ConfigurationError
 
 LONGEST = 10_000  # items of a list product such as [x] * 20; fairseq's own have fewer than 100
@@ -48,6 +49,7 @@ def _value(node: ast.expr) -> Any:
     return items * times
 
 
+@repair()
 def read_literals_in_place_of_eval() -> None:
     """Replace `eval` by `read_literal` in every module of fairseq.
 

@@ -7,7 +7,7 @@ from typing import Any
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.errors import ConfigurationError
 
 # of torch's error
@@ -23,30 +23,28 @@ class ModelMismatch(ConfigurationError):
         self.parameter = parameter
 
 
-def explain_models_that_do_not_fit() -> None:
+@repair(Trainer, "load_checkpoint")
+@repair(checkpoint_utils, "load_model_ensemble_and_task")
+def explain_models_that_do_not_fit(original: Callable, *args: Any, **kwargs: Any) -> Any:
     """Name the first parameter that differs if a checkpoint has another dictionary or model."""
-
-    @around(Trainer, "load_checkpoint")
-    @around(checkpoint_utils, "load_model_ensemble_and_task")
-    def load(original: Callable, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except Exception as error:
-            cause = str(error if isinstance(error, RuntimeError) else error.__context__)
-            size, lacking = SIZE.search(cause), LACKING.search(cause)
-            if size:
-                parameter, difference = (
-                    size[1],
-                    f"its {size[1]} is of size {size[2]}, not {size[3]}",
-                )
-            elif lacking:
-                parameter = lacking[2]
-                who = "it" if lacking[1] == "Missing" else "the model"
-                difference = f"{who} has no {parameter}"
-            else:
-                raise
-            raise ModelMismatch(
-                f"the checkpoint does not fit: {difference}; give the options and the data that "
-                "the model was trained with",
-                parameter,
-            ) from None
+    try:
+        return original(*args, **kwargs)
+    except Exception as error:
+        cause = str(error if isinstance(error, RuntimeError) else error.__context__)
+        size, lacking = SIZE.search(cause), LACKING.search(cause)
+        if size:
+            parameter, difference = (
+                size[1],
+                f"its {size[1]} is of size {size[2]}, not {size[3]}",
+            )
+        elif lacking:
+            parameter = lacking[2]
+            who = "it" if lacking[1] == "Missing" else "the model"
+            difference = f"{who} has no {parameter}"
+        else:
+            raise
+        raise ModelMismatch(
+            f"the checkpoint does not fit: {difference}; give the options and the data that "
+            "the model was trained with",
+            parameter,
+        ) from None

@@ -1,4 +1,12 @@
-"""Update all parameters on a GPU by operations on lists instead of tensor by tensor."""
+"""Update all parameters on a GPU by operations on lists instead of tensor by tensor.
+
+Without apex, fairseq runs some 11 operations per tensor of the model in each update: 2,805 for the
+254 tensors of `transformer_iwslt_de_en` with `--bf16` and `--clip-norm`, each a kernel that mostly
+takes less time than its launch. With torch's `_foreach` functions, which its own optimizers also
+use, they are 22, of some kernels each. Numbers are computed in the same way; only the norm may be
+summed in another order. During the update, Adam takes 4 more bytes per parameter. With `--fp16`
+fairseq has one flat tensor, whose gradients it copies.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,32 +18,16 @@ from fairseq.optim.adam import Adam
 from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from torch import Tensor
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 
 DEVICES = ("cuda",)  # where launching a kernel takes longer than most of these kernels run
-
-
-def update_all_parameters_at_once() -> None:
-    """Run Adam, the norm, and copies between bf16 and float32 over lists of tensors on a GPU.
-
-    Without apex, fairseq runs some 11 operations per tensor of the model in each update: 2,805
-    for the 254 tensors of `transformer_iwslt_de_en` with `--bf16` and `--clip-norm`, each a kernel
-    that mostly takes less time than its launch. With torch's `_foreach` functions, which its own
-    optimizers also use, they are 22, of some kernels each. Numbers are computed in the same way;
-    only the norm may be summed in another order. During the update, Adam takes 4 more bytes per
-    parameter. With `--fp16` fairseq has one flat tensor, whose gradients it copies.
-    """
-    around(Adam, "step")(_step)
-    around(HalfOptimizer, "_sync_fp16_grads_to_fp32")(_copy_gradients)
-    around(HalfOptimizer, "_sync_fp32_params_to_fp16")(_copy_parameters)
-    around(HalfOptimizer, "zero_grad")(_zero_gradients)
-    around(utils, "clip_grad_norm_")(_clip)
 
 
 def _may_be_listed(tensors: Sequence[Tensor]) -> bool:
     return bool(tensors) and all(t.device.type in DEVICES and not t.is_sparse for t in tensors)
 
 
+@repair(Adam, "step")
 def _step(original: Callable, self: Any, closure: Any = None) -> Any:
     groups = [
         (group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups
@@ -86,6 +78,7 @@ def _adam(group: dict[str, Any], params: list[Tensor], states: list[dict[str, An
     torch._foreach_addcdiv_(params, first, denominators, sizes)
 
 
+@repair(HalfOptimizer, "_sync_fp16_grads_to_fp32")
 def _copy_gradients(original: Callable, self: Any) -> None:
     if self._needs_sync and not self.has_flat_params:
         pairs = [
@@ -99,6 +92,7 @@ def _copy_gradients(original: Callable, self: Any) -> None:
     original(self)
 
 
+@repair(HalfOptimizer, "_sync_fp32_params_to_fp16")
 def _copy_parameters(original: Callable, self: Any) -> None:
     copies = self.fp32_params
     if isinstance(copies, dict):  # flat tensors, by device
@@ -122,6 +116,7 @@ def _copied(pairs: Sequence[tuple[Tensor, Tensor]]) -> bool:
     return True
 
 
+@repair(HalfOptimizer, "zero_grad")
 def _zero_gradients(original: Callable, self: Any) -> None:
     gradients: list[Tensor] = []
     if not self.has_flat_params:
@@ -136,6 +131,7 @@ def _zero_gradients(original: Callable, self: Any) -> None:
         self.fp32_params = kept
 
 
+@repair(utils, "clip_grad_norm_")
 def _clip(
     original: Callable, params: Any, max_norm: float, aggregate_norm_fn: Any = None
 ) -> Tensor:

@@ -5,22 +5,20 @@ from typing import Any
 
 from fairseq.nan_detector import NanDetector
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 
 
-def look_for_nan_in_forward_only() -> None:
+@repair(NanDetector, "__init__")
+def look_for_nan_in_forward_only(
+    original: Callable,
+    self: NanDetector,
+    model: Any,
+    forward: bool = True,
+    backward: bool = False,
+) -> None:
     """End with "gradients are Nan/Inf" instead of a StopIteration.
 
     After such a gradient, fairseq looks for its module with hooks that cannot read the output of an
     encoder in backward.
     """
-
-    @around(NanDetector, "__init__")
-    def __init__(
-        original: Callable,
-        self: NanDetector,
-        model: Any,
-        forward: bool = True,
-        backward: bool = False,
-    ) -> None:
-        original(self, model, forward, backward)
+    original(self, model, forward, backward)

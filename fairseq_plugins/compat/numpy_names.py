@@ -7,11 +7,12 @@ import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 from fairseq.modules import dynamic_crf_layer
 
-from fairseq_plugins.compat.patch import overlay
+from fairseq_plugins.compat.patch import overlay, repair
 
 MODULES = (data_utils, dynamic_crf_layer, language_pair_dataset, token_block_dataset)
 
 
+@repair()
 def keep_old_numpy_names() -> None:
     """Repair `--num-batch-buckets` and `--sample-break-mode eos` with numpy 1.24 or newer."""
     if hasattr(np, "float"):

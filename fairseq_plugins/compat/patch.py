@@ -3,12 +3,29 @@
 import functools
 import sys
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq import options
 from fairseq.distributed import utils as distributed_utils
+
+REPAIRS = defaultdict[str, list[Callable[[], Any]]](list)  # of each module, in their order
+
+
+def repair(owner: Any = None, *names: str) -> Callable[[Callable], Callable]:
+    """Decorator: a repair, which is made when `compat.apply` comes to its module.
+
+    With names, the function is called `around` those of `owner`; without, it is called once.
+    """
+
+    def register(function: Callable) -> Callable:
+        make = functools.partial(around(owner, *names), function) if names else function
+        REPAIRS[function.__module__].append(make)
+        return function
+
+    return register
 
 
 def around(owner: Any, *names: str) -> Callable[[Callable], Callable]:

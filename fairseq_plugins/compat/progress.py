@@ -7,7 +7,7 @@ from typing import Any
 from fairseq.logging import progress_bar
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 
 
 class Reports:
@@ -56,25 +56,27 @@ class Bar(progress_bar.SimpleProgressBar):
             _reports.validated(step or 0, str(tag), stats)
 
 
+@repair()
 def report_progress() -> None:
     """Let `reported_to` see what happens in a training of fairseq."""
     progress_bar.SimpleProgressBar = Bar  # its wrappers for TensorBoard and others stay around it
 
-    @around(Trainer, "__init__")
-    def __init__(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        _reports.built(self)
 
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any
-    ) -> Any:
-        state = original(self, filename, *args, **kwargs)
-        if state is not None:
-            _reports.loaded(filename, self.get_num_updates())
-        return state
+@repair(Trainer, "__init__")
+def _built(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    _reports.built(self)
 
-    @around(Trainer, "_log_oom")
-    def _log_oom(original: Callable, self: Trainer, *args: Any) -> None:
-        original(self, *args)
-        _reports.skipped()
+
+@repair(Trainer, "load_checkpoint")
+def _loaded(original: Callable, self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+    state = original(self, filename, *args, **kwargs)
+    if state is not None:
+        _reports.loaded(filename, self.get_num_updates())
+    return state
+
+
+@repair(Trainer, "_log_oom")
+def _skipped(original: Callable, self: Trainer, *args: Any) -> None:
+    original(self, *args)
+    _reports.skipped()

@@ -15,7 +15,7 @@ from fairseq.optim.fp16_optimizer import _FP16OptimizerMixin as HalfOptimizer
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule as Plateau
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.errors import ConfigurationError, counted
 
 logger = logging.getLogger(__name__)
@@ -28,34 +28,40 @@ SHARDS = "num_shards"  # of an iterator
 SENTENCES = "sentences"  # of its data
 
 
-def refuse_to_begin_anew() -> None:
+@repair(Trainer, "load_checkpoint")
+def refuse_to_begin_anew(
+    original: Callable,
+    self: Trainer,
+    filename: str,
+    reset_optimizer: bool = False,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Refuse to resume from a checkpoint without the optimizer's state.
 
     With `--no-save-optimizer-state`, fairseq loads the parameters and restarts at update 0,
     with another warm-up and as many updates as before.
     """
-
-    @around(Trainer, "load_checkpoint")
-    def load_checkpoint(
-        original: Callable,
-        self: Trainer,
-        filename: str,
-        reset_optimizer: bool = False,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        state = original(self, filename, reset_optimizer, *args, **kwargs)
-        done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
-        if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
-            raise ConfigurationError(
-                f"{filename} has {counted(done, 'updates')} but no optimizer state "
-                "(--no-save-optimizer-state), so it cannot resume: start a new training from "
-                "its parameters in another --save-dir, with --finetune-from-model"
-            )
-        return state
+    state = original(self, filename, reset_optimizer, *args, **kwargs)
+    done = self._optim_history[-1].get("num_updates", 0) if self._optim_history else 0
+    if state is not None and not reset_optimizer and self.get_num_updates() == 0 < done:
+        raise ConfigurationError(
+            f"{filename} has {counted(done, 'updates')} but no optimizer state "
+            "(--no-save-optimizer-state), so it cannot resume: start a new training from "
+            "its parameters in another --save-dir, with --finetune-from-model"
+        )
+    return state
 
 
-def keep_the_batches_of_the_first_epoch() -> None:
+@repair(Trainer, "get_train_iterator")
+def keep_the_batches_of_the_first_epoch(
+    original: Callable,
+    self: Trainer,
+    epoch: int,
+    combine: bool = True,
+    load_dataset: bool = True,
+    **kwargs: Any,
+) -> Any:
     """Use the batches of epoch 1 in every run; fairseq keeps those of a run's first epoch.
 
     An uninterrupted run has the batches of epoch 1 in every epoch, in a new order each time. A run
@@ -63,195 +69,190 @@ def keep_the_batches_of_the_first_epoch() -> None:
     others never. Tasks whose data change between epochs set `varies_by_epoch` and are left as they
     are.
     """
-
-    @around(Trainer, "get_train_iterator")
-    def get_train_iterator(
-        original: Callable,
-        self: Trainer,
-        epoch: int,
-        combine: bool = True,
-        load_dataset: bool = True,
-        **kwargs: Any,
-    ) -> Any:
-        rebuilt = getattr(self.task.cfg, "rebuild_batches", False)
-        kept = load_dataset and not rebuilt and not getattr(self.task, "varies_by_epoch", False)
-        if epoch == 1 or not kept or kwargs.get("disable_iterator_cache"):
-            return original(self, epoch, combine, load_dataset, **kwargs)
-        # once, and for this epoch: some tasks load a part of their data for each
-        iterator = original(self, epoch, combine, load_dataset, **kwargs)
-        dataset = self.task.dataset(self.cfg.dataset.train_subset)
-        if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # it is not kept
-            return iterator
-        del self.task.dataset_to_epoch_iter[dataset]
-        iterator = original(self, 1, combine, False, **kwargs)
-        iterator.epoch = epoch
-        dataset.set_epoch(epoch)
+    rebuilt = getattr(self.task.cfg, "rebuild_batches", False)
+    kept = load_dataset and not rebuilt and not getattr(self.task, "varies_by_epoch", False)
+    if epoch == 1 or not kept or kwargs.get("disable_iterator_cache"):
+        return original(self, epoch, combine, load_dataset, **kwargs)
+    # once, and for this epoch: some tasks load a part of their data for each
+    iterator = original(self, epoch, combine, load_dataset, **kwargs)
+    dataset = self.task.dataset(self.cfg.dataset.train_subset)
+    if self.task.dataset_to_epoch_iter.get(dataset) is not iterator:  # it is not kept
         return iterator
+    del self.task.dataset_to_epoch_iter[dataset]
+    iterator = original(self, 1, combine, False, **kwargs)
+    iterator.epoch = epoch
+    dataset.set_epoch(epoch)
+    return iterator
 
 
-def shuffle_after_the_curriculum() -> None:
+@repair(EpochBatchIterator, "next_epoch_itr")
+def shuffle_after_the_curriculum(
+    original: Callable,
+    self: EpochBatchIterator,
+    shuffle: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Shuffle after --curriculum ends; fairseq never does.
 
     It keeps one data loader across epochs, together with its first choice whether to shuffle. A
     resumed run has a new loader, so it did shuffle.
     """
-
-    @around(EpochBatchIterator, "next_epoch_itr")
-    def next_epoch_itr(
-        original: Callable,
-        self: EpochBatchIterator,
-        shuffle: bool = True,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        sampler = getattr(self, "epoch_batch_sampler", None)  # from the first epoch on
-        if isinstance(sampler, FrozenBatchSampler):
-            sampler.shuffle = shuffle and not self.disable_shuffling
-        return original(self, shuffle, *args, **kwargs)
+    sampler = getattr(self, "epoch_batch_sampler", None)  # from the first epoch on
+    if isinstance(sampler, FrozenBatchSampler):
+        sampler.shuffle = shuffle and not self.disable_shuffling
+    return original(self, shuffle, *args, **kwargs)
 
 
-def resume_with_another_number_of_processes() -> None:
-    """Go on in the epoch behind what all processes have read.
+@repair(EpochBatchIterator, "state_dict")
+def store_the_number_of_processes(original: Callable, self: EpochBatchIterator) -> dict[str, Any]:
+    """Store what `resume_with_another_number_of_processes` needs."""
+    return {**original(self), SHARDS: self.num_shards, SENTENCES: len(self.dataset)}
+
+
+@repair(EpochBatchIterator, "load_state_dict")
+def resume_with_another_number_of_processes(
+    original: Callable, self: EpochBatchIterator, state: dict[str, Any]
+) -> None:
+    """Continue in the epoch after what all processes have read.
 
     fairseq stores how many batches each process has read. With other processes it takes this for
-    their number, and with another --update-freq it may end an update early and repeat the epoch.
-    Other data within an epoch are refused: fairseq would read some sentences twice or never.
+    their number. Other data within an epoch are refused: fairseq would read some sentences twice or
+    never.
     """
-
-    @around(EpochBatchIterator, "state_dict")
-    def state_dict(original: Callable, self: EpochBatchIterator) -> dict[str, Any]:
-        return {**original(self), SHARDS: self.num_shards, SENTENCES: len(self.dataset)}
-
-    @around(EpochBatchIterator, "load_state_dict")
-    def load_state_dict(
-        original: Callable, self: EpochBatchIterator, state: dict[str, Any]
-    ) -> None:
-        state = dict(state)
-        read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
-        state["iterations_in_epoch"] = read // self.num_shards
-        here = len(self.dataset)
-        before = state.get(SENTENCES, here)  # fairseq itself stores none
-        how = "restore them, or begin the epoch again with --reset-dataloader"
-        if read and before != here:
-            raise ConfigurationError(
-                f"the checkpoint was written within epoch {state['epoch']} of {before:,} "
-                f"sentences, but the training data have {here:,}: {how}"
-            )
-        try:
-            original(self, state)
-        except RuntimeError as error:
-            if "dataloader mismatch" not in str(error):
-                raise
-            raise ConfigurationError(
-                f"the training data or batch sizes have changed within epoch "
-                f"{state['epoch']}, which now has fewer batches than were read: {how}"
-            ) from None
-
-    @around(GroupedIterator, "__init__")
-    def __init__(
-        original: Callable,
-        self: GroupedIterator,
-        iterable: Any,
-        chunk_size: int,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        original(self, iterable, chunk_size, *args, **kwargs)
-        if not (kwargs.get("skip_remainder_batch") or any(args)):
-            left = len(iterable) - getattr(iterable, "n", 0)
-            self.total = self.n + math.ceil(left / chunk_size)
+    state = dict(state)
+    read = state.get("iterations_in_epoch", 0) * state.get(SHARDS, self.num_shards)
+    state["iterations_in_epoch"] = read // self.num_shards
+    here = len(self.dataset)
+    before = state.get(SENTENCES, here)  # fairseq itself stores none
+    how = "restore them, or begin the epoch again with --reset-dataloader"
+    if read and before != here:
+        raise ConfigurationError(
+            f"the checkpoint was written within epoch {state['epoch']} of {before:,} "
+            f"sentences, but the training data have {here:,}: {how}"
+        )
+    try:
+        original(self, state)
+    except RuntimeError as error:
+        if "dataloader mismatch" not in str(error):
+            raise
+        raise ConfigurationError(
+            f"the training data or batch sizes have changed within epoch "
+            f"{state['epoch']}, which now has fewer batches than were read: {how}"
+        ) from None
 
 
-def train_no_further_than_asked() -> None:
+@repair(GroupedIterator, "__init__")
+def resume_with_another_update_freq(
+    original: Callable,
+    self: GroupedIterator,
+    iterable: Any,
+    chunk_size: int,
+    *args: Any,
+    **how: Any,
+) -> None:
+    """Let the rest of an epoch have all its updates.
+
+    With another --update-freq, fairseq may end an update early and repeat the epoch.
+    """
+    original(self, iterable, chunk_size, *args, **how)
+    if not (how.get("skip_remainder_batch") or any(args)):
+        left = len(iterable) - getattr(iterable, "n", 0)
+        self.total = self.n + math.ceil(left / chunk_size)
+
+
+@repair(checkpoint_utils, "load_checkpoint")
+def train_no_further_than_asked(
+    original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any
+) -> Any:
     """Stop at --max-update and --stop-time-hours; fairseq makes one more update beyond them.
 
     Therefore each rerun of a finished training changed its parameters. With --finetune-from-model
     or --reset-optimizer, fairseq adds the time of the training that wrote the checkpoint, although
     updates start at 0: the time starts at 0 too.
     """
-
-    @around(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-        own = _in_save_dir(cfg, trainer.checkpoint_suffix)
-        loaded = original(cfg, trainer, **kwargs)
-        options, done = trainer.cfg.optimization, trainer.get_num_updates()
-        if done == 0:
-            trainer._previous_training_time = 0
-        # only from the checkpoint, so equal in all processes
-        hours = getattr(trainer, "_previous_training_time", 0) / 3600
-        reached = ""
-        if 0 < options.max_update <= done:
-            reached = f"{done} updates are done, --max-update is {options.max_update}"
-        elif own and done and 0 < options.stop_time_hours < hours:
-            reached = f"it took {hours:.6g} hours, --stop-time-hours is "
-            reached += f"{options.stop_time_hours}"
-        if reached:
-            logger.warning(f"nothing left to train: {reached}")
-            options.max_epoch = -1  # fairseq then starts no epoch
-        return loaded
+    own = _in_save_dir(cfg, trainer.checkpoint_suffix)
+    loaded = original(cfg, trainer, **kwargs)
+    options, done = trainer.cfg.optimization, trainer.get_num_updates()
+    if done == 0:
+        trainer._previous_training_time = 0
+    # only from the checkpoint, so equal in all processes
+    hours = getattr(trainer, "_previous_training_time", 0) / 3600
+    reached = ""
+    if 0 < options.max_update <= done:
+        reached = f"{done} updates are done, --max-update is {options.max_update}"
+    elif own and done and 0 < options.stop_time_hours < hours:
+        reached = f"it took {hours:.6g} hours, --stop-time-hours is "
+        reached += f"{options.stop_time_hours}"
+    if reached:
+        logger.warning(f"nothing left to train: {reached}")
+        options.max_epoch = -1  # fairseq then starts no epoch
+    return loaded
 
 
-def remember_validations() -> None:
-    """Store the counter of --patience in checkpoints.
+@repair(Trainer, "save_checkpoint")
+def store_validations(
+    original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
+) -> Any:
+    """Store the counter of --patience in checkpoints, and the validation that is due.
 
     It counts validations without improvement, and fairseq does not store it. A rerun of a training
-    that --patience had ended trained further; now it trains nothing. fairseq also writes the
-    checkpoint of an epoch's end before the scheduler sees the loss of that epoch, so this repeats
-    the scheduler's step after loading. A validation that SIGTERM interrupted comes first. A
-    training that starts from a checkpoint of another folder restarts the counter, without a best
-    score.
+    that --patience had ended trained further; now it trains nothing.
     """
+    more: dict[str, Any] = {EARLY_STOPPING: dict(patience())}
+    if getattr(self, DUE, None):
+        more[DUE] = getattr(self, DUE)
+    return original(self, filename, {**extra_state, **more})
 
-    @around(Trainer, "save_checkpoint")
-    def save_checkpoint(
-        original: Callable, self: Trainer, filename: str, extra_state: dict[str, Any]
-    ) -> Any:
-        more: dict[str, Any] = {EARLY_STOPPING: dict(patience())}
-        if getattr(self, DUE, None):
-            more[DUE] = getattr(self, DUE)
-        return original(self, filename, {**extra_state, **more})
 
-    @around(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
-        own = _in_save_dir(cfg, trainer.checkpoint_suffix)
-        state, iterator = original(cfg, trainer, **kwargs)
-        if state is None or trainer.get_num_updates() == 0:  # a new training
-            return state, iterator
-        if not cfg.reset_meters:
-            if own:
-                patience().update(state.get(EARLY_STOPPING, {}))
-            else:  # otherwise another training's score would block checkpoint_best.pt
-                vars(checkpoint_utils.save_checkpoint).pop("best", None)
-            due = state.get(DUE)
-            if due and _program() and not trainer.cfg.dataset.disable_validation:
-                state["val_loss"] = _validate(trainer, state["train_iterator"], due)
-            in_a_row = patience().get("num_runs", 0)
-            if 0 < cfg.patience <= in_a_row:
-                logger.info(
-                    f"nothing left to train: {in_a_row} validations in a row were no better, "
-                    f"--patience is {cfg.patience}"
-                )
-                trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
-        at = state["train_iterator"]
-        if at.get("iterations_in_epoch") == 0 and not cfg.reset_lr_scheduler:
-            trainer.lr_step(at["epoch"] - 1, state.get("val_loss"))
+@repair(checkpoint_utils, "load_checkpoint")
+def resume_validations(original: Callable, cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+    """Restore the counter of --patience, and make what should have followed the checkpoint.
+
+    fairseq writes the checkpoint of an epoch's end before the scheduler sees the loss of that
+    epoch, so this repeats the scheduler's step after loading. A validation that SIGTERM interrupted
+    comes first. A training that starts from a checkpoint of another folder restarts the counter,
+    without a best score.
+    """
+    own = _in_save_dir(cfg, trainer.checkpoint_suffix)
+    state, iterator = original(cfg, trainer, **kwargs)
+    if state is None or trainer.get_num_updates() == 0:  # a new training
         return state, iterator
+    if not cfg.reset_meters:
+        if own:
+            patience().update(state.get(EARLY_STOPPING, {}))
+        else:  # otherwise another training's score would block checkpoint_best.pt
+            vars(checkpoint_utils.save_checkpoint).pop("best", None)
+        due = state.get(DUE)
+        if due and _program() and not trainer.cfg.dataset.disable_validation:
+            state["val_loss"] = _validate(trainer, state["train_iterator"], due)
+        in_a_row = patience().get("num_runs", 0)
+        if 0 < cfg.patience <= in_a_row:
+            logger.info(
+                f"nothing left to train: {in_a_row} validations in a row were no better, "
+                f"--patience is {cfg.patience}"
+            )
+            trainer.cfg.optimization.max_epoch = -1  # fairseq then starts no epoch
+    at = state["train_iterator"]
+    if at.get("iterations_in_epoch") == 0 and not cfg.reset_lr_scheduler:
+        trainer.lr_step(at["epoch"] - 1, state.get("val_loss"))
+    return state, iterator
 
 
-def remember_plateaus() -> None:
+@repair(Plateau, "state_dict")
+def store_plateaus(original: Callable, self: Plateau) -> dict[str, Any]:
     """Store the counter of reduce_lr_on_plateau, of consecutive validations without improvement.
 
     fairseq does not store it.
     """
+    return {**original(self), "num_bad_epochs": self.lr_scheduler.num_bad_epochs}
 
-    @around(Plateau, "state_dict")
-    def state_dict(original: Callable, self: Plateau) -> dict[str, Any]:
-        return {**original(self), "num_bad_epochs": self.lr_scheduler.num_bad_epochs}
 
-    @around(Plateau, "load_state_dict")
-    def load_state_dict(original: Callable, self: Plateau, state: dict[str, Any]) -> None:
-        original(self, state)
-        self.lr_scheduler.num_bad_epochs = state.get("num_bad_epochs", 0)
+@repair(Plateau, "load_state_dict")
+def resume_plateaus(original: Callable, self: Plateau, state: dict[str, Any]) -> None:
+    """Load what `store_plateaus` stored."""
+    original(self, state)
+    self.lr_scheduler.num_bad_epochs = state.get("num_bad_epochs", 0)
 
 
 def _in_save_dir(cfg: Any, suffix: str) -> bool:
@@ -325,31 +326,33 @@ def patience() -> dict[str, Any]:
     return {} if program is None else vars(program.should_stop_early)
 
 
-def keep_parameters_in_float32() -> None:
+@repair(HalfOptimizer, "state_dict")
+def store_parameters_in_float32(original: Callable, self: HalfOptimizer) -> dict[str, Any]:
     """Store the float32 copies of the parameters that --bf16 and --fp16 train.
 
     fairseq does not, so a resumed run starts from copies rounded to 8 or 11 bits. Storing them
-    in the optimizer's state adds 4 bytes per parameter to about 12. A number whose rounded value is
-    not that of the model (after averaging, for example) is ignored.
+    in the optimizer's state adds 4 bytes per parameter to about 12.
     """
+    return {**original(self), FLOAT32: [copy.detach() for copy in _float32(self)]}
 
-    @around(HalfOptimizer, "state_dict")
-    def state_dict(original: Callable, self: HalfOptimizer) -> dict[str, Any]:
-        return {**original(self), FLOAT32: [copy.detach() for copy in _float32(self)]}
 
-    @around(HalfOptimizer, "load_state_dict")
-    def load_state_dict(
-        original: Callable, self: HalfOptimizer, state: dict[str, Any], *args: Any
-    ) -> None:
-        state = dict(state)
-        stored = state.pop(FLOAT32, [])
-        original(self, state, *args)
-        copies, half = _float32(self), self.fp16_params[0].dtype
-        if [tuple(one.shape) for one in stored] == [tuple(one.shape) for one in copies]:
-            for copy, one in zip(copies, stored):
-                one = one.to(copy.device)
-                same = one.to(half) == copy.to(half)
-                copy.data.copy_(torch.where(same, one, copy))
+@repair(HalfOptimizer, "load_state_dict")
+def resume_parameters_in_float32(
+    original: Callable, self: HalfOptimizer, state: dict[str, Any], *args: Any
+) -> None:
+    """Load what `store_parameters_in_float32` stored.
+
+    A number whose rounded value is not that of the model (after averaging, for example) is ignored.
+    """
+    state = dict(state)
+    stored = state.pop(FLOAT32, [])
+    original(self, state, *args)
+    copies, half = _float32(self), self.fp16_params[0].dtype
+    if [tuple(one.shape) for one in stored] == [tuple(one.shape) for one in copies]:
+        for copy, one in zip(copies, stored):
+            one = one.to(copy.device)
+            same = one.to(half) == copy.to(half)
+            copy.data.copy_(torch.where(same, one, copy))
 
 
 def _float32(optimizer: HalfOptimizer) -> list[torch.Tensor]:

@@ -1,4 +1,16 @@
-"""Let a training that is asked to end save its state."""
+"""Let a training that is asked to end save its state.
+
+On SIGTERM, every version of fairseq loses all updates since its last checkpoint. A training now
+ends after the current update or batch of a validation: it writes checkpoint_last.pt and exits with
+143. A validation that was interrupted, or is due after that update, is made when the training
+resumes (`resuming.resume_validations`). Workers that load data do not end at the same signal
+(`data_loaders`).
+
+Processes that train together agree on the update: each adds its request to the sums that fairseq
+makes over all processes in every update. Therefore one signal is enough for all processes, on all
+machines, and they end when the checkpoint is written. A process ends at once if the signal says
+that its parent is gone, or if it is asked again later than `TOGETHER`.
+"""
 
 import contextlib
 import copy
@@ -18,7 +30,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.compat.patch import Overlay, around, overlay
+from fairseq_plugins.compat.patch import Overlay, overlay, repair
 from fairseq_plugins.compat.resuming import DUE, REPEATING, what_follows
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError, killed_by
 
@@ -98,49 +110,43 @@ class _Request:
         raise SystemExit(TERMINATED)
 
 
-def save_when_terminated() -> None:
-    """On SIGTERM, every version loses all updates since its last checkpoint.
+_request = _Request()
 
-    A training now ends after the current update or batch of a validation: it writes
-    checkpoint_last.pt and exits with 143. A validation that was interrupted, or is due after that
-    update, is made when the training resumes (`resuming.remember_validations`). Workers that load
-    data do not end at the same signal (`data_loaders`).
-    Processes that train together agree on the update: each adds its request to the sums that
-    fairseq makes over all processes in every update. Therefore one signal is enough for all
-    processes, on all machines, and they end when the checkpoint is written.
-    A process ends at once if the signal says that its parent is gone, or if it is asked again later
-    than `TOGETHER`.
-    """
-    request = _Request()
 
-    @around(Trainer, "get_train_iterator")
-    def get_train_iterator(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        request.iterator = original(self, *args, **kwargs)
-        # processes that hold parts of one model do not add up their logs
-        size = self.cfg.distributed_training.distributed_world_size
-        whole = size == self.data_parallel_world_size
-        free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        if whole and free and threading.current_thread() is threading.main_thread():
-            request.listen()
-        return request.iterator
+@repair(Trainer, "get_train_iterator")
+def _listen(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+    _request.iterator = original(self, *args, **kwargs)
+    # processes that hold parts of one model do not add up their logs
+    size = self.cfg.distributed_training.distributed_world_size
+    whole = size == self.data_parallel_world_size
+    free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if whole and free and threading.current_thread() is threading.main_thread():
+        _request.listen()
+    return _request.iterator
 
-    @around(Trainer, "_aggregate_logging_outputs")
-    def _aggregate_logging_outputs(
-        original: Callable, self: Trainer, logging_outputs: list[Any], *numbers: Any, **kwargs: Any
-    ) -> Any:
-        numbers = (*numbers, float(request.made))
-        outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
-        request.made_to_any = bool(how_many > 0)
-        return outputs, sums
 
-    @around(Trainer, "train_step", "valid_step")
-    def step(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        several = self.data_parallel_world_size > 1
-        if request.made_to_any if several else request.made:
-            request.end(self)
-        return result
+@repair(Trainer, "_aggregate_logging_outputs")
+def _add_requests(
+    original: Callable, self: Trainer, logging_outputs: list[Any], *numbers: Any, **kwargs: Any
+) -> Any:
+    numbers = (*numbers, float(_request.made))
+    outputs, (*sums, how_many) = original(self, logging_outputs, *numbers, **kwargs)
+    _request.made_to_any = bool(how_many > 0)
+    return outputs, sums
 
+
+@repair(Trainer, "train_step", "valid_step")
+def _end_if_requested(original: Callable, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+    result = original(self, *args, **kwargs)
+    several = self.data_parallel_world_size > 1
+    if _request.made_to_any if several else _request.made:
+        _request.end(self)
+    return result
+
+
+@repair()
+def pass_signals_on() -> None:
+    """Let fairseq start its processes with `spawn`."""
     spawning = Overlay(torch.multiprocessing)
     vars(spawning).update(spawn=spawn)
     overlay(distributed_utils, "torch", multiprocessing=spawning)

@@ -23,7 +23,7 @@ import numpy as np
 from fairseq import criterions
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.compat.patch import around
+from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -99,15 +99,15 @@ def plain(value: Any, name: str = "") -> Any:
     return _plain_text(value, name) if isinstance(value, str) else value
 
 
-def ignore_removed_options_of_criterions() -> None:
+@repair(criterions, "build_criterion")
+def ignore_removed_options_of_criterions(
+    original: Callable, cfg: Any, task: Any, **kwargs: Any
+) -> Any:
     """Build a checkpoint's criterion, for fairseq-validate, without options that it has lost.
 
     fairseq does so for models and tasks. Options from a command line are never unknown here.
     """
-
-    @around(criterions, "build_criterion")
-    def build_criterion(original: Callable, cfg: Any, task: Any, **kwargs: Any) -> Any:
-        return original(cfg, task, from_checkpoint=True)
+    return original(cfg, task, from_checkpoint=True)
 
 
 def _plain_text(value: str, name: str) -> str:

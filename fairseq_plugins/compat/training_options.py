@@ -14,7 +14,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.compat.literals import read_literal
-from fairseq_plugins.compat.patch import before_main
+from fairseq_plugins.compat.patch import before_main, repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError, check_known, check_range, flag
 from fairseq_plugins.files import json_object
@@ -39,6 +39,7 @@ RANGES: dict[tuple[str, str], tuple[float, float]] = {
 LOSSES = ("loss", "nll_loss", "ppl")
 
 
+@repair()
 def check_before_training() -> None:
     """Check options before anything is built.
 

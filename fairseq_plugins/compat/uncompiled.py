@@ -15,9 +15,12 @@ import numpy as np
 import torch
 from fairseq.scoring import bleu
 
+from fairseq_plugins.compat.patch import repair
+
 BATCHES, BLOCKS = "fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast"
 
 
+@repair()
 def supply_missing_extensions() -> None:
     """Replace each extension that is missing or does not load."""
     for name in (BATCHES, BLOCKS):

@@ -25,13 +25,14 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_plugins.compat.patch import overlay
+from fairseq_plugins.compat.patch import overlay, repair
 
 _PythonUnpickler: Any = pickle._Unpickler  # unlike the one in C, its instructions can be replaced
 # files of torch before 1.6 begin with two pickles: a number and the version of the format
 BEFORE_1_6 = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
 
 
+@repair()
 def read_broadcasts() -> None:
     """Read what rank 0 sends to the other processes of a training, such as a checkpoint it read.
 

@@ -16,6 +16,7 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import (
 from fairseq.optim.sgd import SGD
 
 from fairseq_plugins.compat import resuming
+from fairseq_plugins.compat.patch import around
 from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
@@ -114,7 +115,7 @@ def test_a_finished_training_stays_as_it_is(limit, reason, corpus, train_args, t
 
 
 @pytest.mark.parametrize("kept, rebuilt", [(True, False), (False, False), (True, True)])
-def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept, rebuilt):
+def test_data_are_loaded_once_and_for_the_epoch_at_hand(kept, rebuilt):
     """Some tasks of fairseq load a shard for each epoch, and none twice; or batches anew."""
     calls = []
 
@@ -139,8 +140,7 @@ def test_data_are_loaded_once_and_for_the_epoch_at_hand(monkeypatch, kept, rebui
                 iterator = self.task.dataset_to_epoch_iter.setdefault(data, iterator)
             return iterator
 
-    monkeypatch.setattr(resuming, "Trainer", Trainer)
-    resuming.keep_the_batches_of_the_first_epoch()
+    around(Trainer, "get_train_iterator")(resuming.keep_the_batches_of_the_first_epoch)
     assert Trainer().get_train_iterator(3).epoch == 3
     assert calls == ([(3, True), (1, False), 3] if kept and not rebuilt else [(3, True)])
 
@@ -151,11 +151,9 @@ def test_what_is_reset_is_not_restored(monkeypatch, reset):
     state = {"train_iterator": {"epoch": 3, "iterations_in_epoch": 0}, "val_loss": 1.5}
     fairseqs = SimpleNamespace(load_checkpoint=lambda *given: ({**state, **stored}, None))
     stored, counters, seen = {resuming.EARLY_STOPPING: {"num_runs": 2}}, {}, []
-    monkeypatch.setattr(resuming, "checkpoint_utils", fairseqs)
-    monkeypatch.setattr(resuming, "Trainer", SimpleNamespace(save_checkpoint=lambda: None))
+    around(fairseqs, "load_checkpoint")(resuming.resume_validations)
     monkeypatch.setattr(resuming, "_in_save_dir", lambda *given: True)
     monkeypatch.setattr(resuming, "patience", lambda: counters)
-    resuming.remember_validations()
     cfg = SimpleNamespace(reset_meters=False, reset_lr_scheduler=False, patience=0)
     vars(cfg).update({reset: True} if reset else {})
     trainer = SimpleNamespace(checkpoint_suffix="", get_num_updates=lambda: 9)
@@ -180,9 +178,8 @@ def test_a_number_that_the_model_no_longer_holds_is_not_restored():
             """fairseq's copies are the model's numbers."""
             self.fp32_params[0].data.copy_(self.fp16_params[0])
 
-    with pytest.MonkeyPatch().context() as patch:
-        patch.setattr(resuming, "HalfOptimizer", Half)
-        resuming.keep_parameters_in_float32()
+    around(Half, "state_dict")(resuming.store_parameters_in_float32)
+    around(Half, "load_state_dict")(resuming.resume_parameters_in_float32)
     exact = 1.0009765625  # rounded, 1
     resumed = Half([exact, 2.0])
     resumed.load_state_dict(Half([exact, exact]).state_dict())
