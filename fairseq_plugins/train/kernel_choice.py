@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from fairseq.modules import MultiheadAttention
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.layers import activation, kernels
+from fairseq_plugins.layers import activation, kernels, projections
 from fairseq_plugins.layers.residual import kernel_of
 
 ENTRY = "triton_kernels"  # in checkpoints
@@ -81,6 +82,9 @@ def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
             yield from module.kernels()
         if captured and hasattr(module, "packed_kernels"):
             yield from module.packed_kernels()
+        if captured and isinstance(module, MultiheadAttention):
+            layers = [module.q_proj, module.k_proj, module.v_proj]
+            yield from filter(None, [projections.kernel_of(layers)])
         # fairseq's own layers use kernels only packed
         if not (captured or type(module).__module__.startswith("fairseq_plugins.")):
             continue
@@ -89,8 +93,7 @@ def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
         if hasattr(module, "fc1"):
             inner = getattr(module, "activation_dropout_module", dropout)
             kernel = activation.kernel_of(module.fc1, module.activation_fn, inner)
-            if kernel is not None:
-                yield kernel
+            yield from filter(None, [kernel])
         if type(norm) is torch.nn.LayerNorm and dropout is not None:
             dim = norm.normalized_shape[-1]
             if dim <= kernels.MAX_FEATURES:

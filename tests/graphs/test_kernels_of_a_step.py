@@ -13,6 +13,7 @@ from fairseq_plugins.graphs.captured_step import CapturedStep, make_spec
 from fairseq_plugins.lab.benchmarks import contenders
 from fairseq_plugins.layers import activation, kernels, packed, packed_pooling, residual
 from fairseq_plugins.models.packed import store_projections_together
+from fairseq_plugins.train.kernel_choice import _kernels_of
 from tests.layers.test_kernels import DEVICE, needs_triton
 from tests.tape import Launches
 
@@ -26,11 +27,11 @@ def count(monkeypatch):
     """Counts the kernels of a step of 4,096 tokens, by name."""
     from triton.runtime.interpreter import GridExecutor
 
-    launches = Launches()
+    launches, asked = Launches(), set()
     monkeypatch.setattr(
         GridExecutor, "__call__", lambda self, *args, **kwargs: launches.names.append("triton")
     )
-    monkeypatch.setattr(kernels, "usable", lambda *given: True)
+    monkeypatch.setattr(kernels, "usable", lambda x, *kernel: asked.add(kernel) or True)
     for module in (residual, activation, packed_pooling):
         monkeypatch.setattr(module, "is_on_gpu", lambda x: True)
     monkeypatch.setattr(packed, "has_flash", lambda query: True)
@@ -59,8 +60,11 @@ def count(monkeypatch):
             model, contender.task.build_criterion(contender.cfg.criterion), flat, spec
         )
         launches.names.clear()
+        asked.clear()
         with launches:
             step.once(batch.shape, batch.numbers.to("meta"))
+        checked = set(_kernels_of(model, SimpleNamespace(cuda_graphs=True)))
+        assert asked == checked, "a training checks them before its first step"
         return [name for name in launches.names if name not in SIZES_ALONE]
 
     return run
@@ -74,9 +78,10 @@ def test_kernels_of_a_step(count):
     assert len(transformer) <= 503, collections.Counter(transformer)
     # pooling 4, a projection to queries alone 4, layout of pooled rows 3, sums of gradients 3
     assert len(ftc) - len(transformer) <= 14, collections.Counter(ftc)
-    of_layers = 3 * (30 + 12)  # ends of sublayers, and activations
-    assert transformer.count("triton") == of_layers and ftc.count("triton") == of_layers + 4
-    assert transformer.count("sum") <= 24, "19 of 66 biases, and 5 of the loss"
+    of_layers = 3 * (30 + 12) + 2 * 12  # ends of sublayers, activations, projections
+    assert transformer.count("triton") == of_layers and ftc.count("triton") == of_layers + 4 - 2
+    # reductions for the biases of six queries and all keys and values across, and five of the loss
+    assert transformer.count("sum") <= 12 and transformer.count("cat") <= 3
     assert transformer.count("embedding_dense_backward") == 2
     shared = count("transformer_iwslt_de_en --share-all-embeddings")
     assert shared.count("embedding_dense_backward") == 1

@@ -15,6 +15,7 @@ from fairseq_plugins.layers.kernels import (
     additive_attention,
     pooling,
     products,
+    projections,
     residual,
     sums,
 )
@@ -30,6 +31,7 @@ FLOAT32 = {
     sums: "parts",
     pooling: "",
     activation: "sums",
+    projections: "sums",
 }
 NUMBERS = (
     "tokens tokens_of_part part_stride limit dim bsz length part_length stride_t stride_b"
@@ -109,6 +111,7 @@ def main() -> None:
             report(pooling, "_repeat", {**pooling._blocks(dim), **windows}, str(dim))
         for name in ("_forward", "_backward"):
             report(activation, name, {"dim": 2048, "DROPS": 1, **activation.BLOCKS}, "2048")
+        report(projections, "_join", {"dim": 512, **projections.BLOCKS}, "512")
         report(sums, "_add", {"ROWS": 8, "COLS": 512}, "8")
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_plugins.layers import projections
-from tests.layers.test_kernels import DEVICE
+from fairseq_plugins.layers import kernels, projections
+from tests.layers import test_kernels
+from tests.layers.test_kernels import DEVICE, EVERY_DTYPE, needs_triton, on_gpu
 
 SIZES = (6, 6, 10)
 
@@ -59,6 +60,48 @@ def test_one_product_is_exact_in_half_precision(dtype):
     for wanted, theirs, found in zip(exact, plain, ours):
         error = (theirs.double() - wanted).abs().max()
         assert (found.double() - wanted).abs().max() <= 2 * error + 1e-9
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize("rows, size", [(1, 8), (37, 24), pytest.param(4096, 512, marks=on_gpu)])
+def test_the_kernel_joins_the_gradients_of_queries_keys_and_values(
+    monkeypatch, rows, size, dtype, tolerance
+):
+    monkeypatch.setattr(test_kernels.module("projections"), "PROGRAMS", 12)  # of several rows
+    monkeypatch.setattr(test_kernels.module("projections"), "BLOCKS", {"ROWS": 4, "COLS": 16})
+    normal = test_kernels.normal
+    leaves = [normal(rows, 2, 16, dtype=dtype), normal(3 * size, 16, dtype=dtype, seed=1)]
+    test_kernels.compare(
+        test_kernels.module("projections").KernelProjections.apply,
+        lambda *given: nn.functional.linear(*given).chunk(3, dim=-1),
+        [*leaves, normal(3 * size, dtype=dtype, seed=2)],
+        (),
+        tolerance,
+    )
+
+
+@needs_triton
+@pytest.mark.parametrize("kind", ["equal", "two", "no bias", "sizes", "dtype", "refused"])
+def test_three_equal_projections_with_biases_use_the_kernel(monkeypatch, kind):
+    own, asked = test_kernels.module("projections"), []
+    taken = test_kernels.count_calls(monkeypatch, own, "KernelProjections")
+    monkeypatch.setattr(
+        kernels, "usable", lambda x, *given: asked.append(given) or kind != "refused"
+    )
+    sizes = (6, 6, 10 if kind == "sizes" else 6)[: 2 if kind == "two" else 3]
+    torch.manual_seed(1)
+    layers = [nn.Linear(5, size, bias=kind != "no bias").to(DEVICE) for size in sizes]
+    x = torch.randn(7, 3, 5, device=DEVICE)
+    if kind == "dtype":
+        with torch.autocast(DEVICE, torch.bfloat16):
+            projections._one_product(x.bfloat16(), layers)
+    else:
+        found, expected = run(projections._one_product, layers, x), run(one_by_one, layers, x)
+        for ours, theirs in zip(found, expected):
+            torch.testing.assert_close(ours, theirs)
+    assert len(taken) == (kind == "equal")
+    assert asked == [("projections", 6)] * (kind in ("equal", "refused"))
 
 
 @pytest.mark.parametrize("kind", ["cpu", "hook", "other", "gpu"])

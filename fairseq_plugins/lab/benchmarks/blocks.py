@@ -103,21 +103,28 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
     )  # fmt: skip
 
 
-def _residual(device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
-    """4,096 positions of 512 features, with dropout. Blocks: numbers of a tile."""
+def _rows(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
+    """4,096 positions of 512 features (2,048 in the network), with dropout."""
     from fairseq_plugins.layers.dropout import new_seed
-    from fairseq_plugins.layers.kernels import residual
+    from fairseq_plugins.layers.kernels import activation, projections, residual
 
-    positions = (4096 // part, 512)
-    shapes = [positions, (512,), positions, (512,), (512,)]
+    positions, dim, inner = 4096 // part, (512,), (2048,)
+    x = (positions, 512)
+    shapes, blocks, key, tried = {
+        "residual": ([x, dim, x, dim, dim], residual.BLOCKS, "tile", (512, 1024, 4096, 8192)),
+        "activation": ([(positions, 2048), inner], activation.BLOCKS, "ROWS", (4, 8, 32, 64)),
+        "projections": ([x, (1536, 512), (1536,)], projections.BLOCKS, "ROWS", (4, 8, 32, 64)),
+    }[kernel]
     leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
     seed = new_seed(leaves[0], 0.3)
+    forward = {
+        "residual": lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1],
+        "activation": lambda: activation.KernelActivation.apply(*leaves, 0.3, seed),
+        "projections": lambda: sum(projections.KernelProjections.apply(*leaves)),
+    }[kernel]
     return Kernel(
-        partial(_work, lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1], leaves),
-        [
-            (str(number), (residual.BLOCKS, "tile", number))
-            for number in dict.fromkeys((residual.BLOCKS["tile"], 512, 1024, 4096, 8192))
-        ],
+        partial(_work, forward, leaves),
+        [(str(number), (blocks, key, number)) for number in dict.fromkeys((blocks[key], *tried))],
     )
 
 
@@ -133,7 +140,7 @@ KERNELS: dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
     "products-weights": partial(_products, "weights"),
     "summaries-forward": partial(_summaries, "forward"),
     "summaries-backward": partial(_summaries, "backward"),
-    "residual": _residual,
+    **{name: partial(_rows, name) for name in ("residual", "activation", "projections")},
 }
 
 
