@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.chunked_products import add_product
 from fairseq_plugins.layers.copying import Copies
 
@@ -42,6 +43,11 @@ class Objective(NamedTuple):
     smoothing: float
     cross_entropy: tuple[float, ...] = (1.0,)
     divergence: tuple[float, float] = (0.0, 0.0)
+
+    def weights(self, vocabulary: int) -> tuple[float, float]:
+        """``e`` and ``1 - smoothing - e``; see `chunked_loss`."""
+        share = self.smoothing / (vocabulary - 1)
+        return share, 1.0 - self.smoothing - share
 
 
 class Sums(NamedTuple):
@@ -187,16 +193,8 @@ class _ChunkedLoss(torch.autograd.Function):
         count_correct: bool,
         with_gradients: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        vocabulary = weight.size(0)
         exact = torch.promote_types(features.dtype, torch.float32)
-        share = objective.smoothing / (vocabulary - 1)
-        confidence = 1.0 - objective.smoothing - share
-        # sum_v z_v of a token is the product of its features with the summed weight
-        weight_sum = weight.sum(dim=0, dtype=exact)
-        bias_sum = 0.0 if bias is None else bias.sum(dtype=exact)
-        nll_loss, smooth_loss, divergence, correct = (
-            torch.zeros((), dtype=exact, device=features.device) for _ in range(4)
-        )
+        sums = torch.zeros(4, dtype=exact, device=features.device)
         of_features, of_weight, of_bias, of_odds = (
             torch.zeros_like(x, dtype=exact)
             if x is not None and with_gradients and needed
@@ -206,67 +204,46 @@ class _ChunkedLoss(torch.autograd.Function):
         scale, weight_scale = 1.0, 1.0
         if features.dtype == torch.float16:
             scale, weight_scale = _half_scales(objective)
+        by_kernel = len(features) == 1 and bias is None and copies is None
+        by_kernel = by_kernel and kernels.usable(features, "cross_entropy", weight.size(0))
+        of_words: tuple[Tensor, Any] | None = None
+        if not by_kernel:
+            of_words = (
+                weight.sum(dim=0, dtype=exact),
+                0.0 if bias is None else bias.sum(dtype=exact),
+            )
         for start in range(0, features.size(1), chunk):
             here = slice(start, start + chunk)
-            xs, y = features[:, here], target[here]
-            kept = None if counted is None else counted[here]
-            rows = torch.arange(y.size(0), device=y.device)
-            logits: list[Tensor] = []
-            at_target: list[Tensor] = []
-            for x, part in zip(xs, objective.cross_entropy):
-                rounded = nn.functional.linear(x, weight, bias)
-                if count_correct and copies is None:
-                    correct += part * _masked(rounded.argmax(dim=1).eq(y), kept).sum()
-                logits.append(rounded.to(exact))
-                at_target.append(_masked(logits[-1][rows, y], kept))
+            xs, kept = features[:, here], None if counted is None else counted[here]
+            of_copies = None
             if copies is not None:
                 words = copies.words.index_select(0, copies.sentence[here])
-                at_words = logits[0].gather(1, words)
-            normalizers, diverged, grads = _distributions(logits, objective, kept)
-            divergence += diverged
-            if copies is not None:
-                odds = copies.log_odds[here]
-                if count_correct:  # P / g has the same argmax as P
-                    best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
-                    correct += _masked(best.eq(y), kept).sum()
-                log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
-                wanted = words.eq(y.unsqueeze(1)).to(exact)
-                of_rows = None if kept is None else kept.unsqueeze(1)
-                gain = _masked(-F.logsigmoid(-log_ratio), of_rows)
-                nll_loss -= (gain * wanted).sum()
-                smooth_loss -= gain.sum()
-                copied = log_ratio.sigmoid().mul_(share + confidence * wanted)  # c
-                copied = _masked(copied, of_rows)
-                grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))  # p - p sum_v c_v
-                grads[0].scatter_add_(1, words, copied)
-                if of_odds is not None:
-                    of_odds[here] = -copied
-            for number, part in enumerate(objective.cross_entropy):
-                x, grad, normalizer = xs[number], grads[number], normalizers[number]
-                if part != 0:
-                    nll_loss += part * (normalizer - at_target[number]).sum()
-                    sums = torch.mv(x.to(exact), weight_sum).add_(bias_sum)
-                    smooth_loss += part * (normalizer * vocabulary - _masked(sums, kept)).sum()
-                    counts: Any = part if kept is None else part * kept.to(exact)
-                    grad.t().sub_(share * counts)  # of every word
-                    grad[rows, y] -= confidence * counts
-                if of_bias is not None:
-                    of_bias += grad.sum(dim=0)
-                if of_features is None and of_weight is None:
-                    continue
-                grad = (grad if scale == 1 else grad.mul_(scale)).to(x.dtype)
+                of_copies = words, copies.log_odds[here]
+            of_chunk, grads, copied = _of_chunk(
+                *(xs, target[here], weight, bias, objective, of_copies, kept, count_correct),
+                *(of_words, scale),
+            )
+            sums += torch.stack(of_chunk)
+            if of_odds is not None and copied is not None:
+                of_odds[here] = -copied
+            if of_bias is not None:
+                of_bias += sum(grad.sum(dim=0) for grad in grads) / scale
+            for number, (x, grad) in enumerate(zip(xs, grads)):
+                grad = grad.to(x.dtype)
                 if of_features is not None:
                     of_features[number, here] = grad.mm(weight)
                 if of_weight is not None:
                     x = x if scale == 1 else x * (weight_scale / scale)
                     add_product(of_weight, grad.t(), x)
-        for summed, by in (of_features, scale), (of_weight, weight_scale):
-            if summed is not None and by != 1:
-                summed.div_(by)
+        for total, by in (of_features, scale), (of_weight, weight_scale):
+            if total is not None and by != 1:
+                total.div_(by)
         ctx.save_for_backward(of_features, of_weight, of_bias, of_odds)
         ctx.dtypes = [None if x is None else x.dtype for x in (features, weight, bias, log_odds)]
-        ctx.mark_non_differentiable(nll_loss, divergence, correct)
+        nll_loss, smooth_loss, divergence, correct = sums.unbind()
+        share, confidence = objective.weights(weight.size(0))
         loss = confidence * nll_loss + share * smooth_loss + divergence
+        ctx.mark_non_differentiable(nll_loss, divergence, correct)
         return loss, nll_loss, divergence, correct
 
     @staticmethod
@@ -277,6 +254,88 @@ class _ChunkedLoss(torch.autograd.Function):
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
         return (*grads, None, None, None, None, None, None, None)
+
+
+def _of_chunk(
+    features: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    objective: Objective,
+    copies: tuple[Tensor, Tensor] | None,
+    kept: Tensor | None,
+    count_correct: bool,
+    of_words: tuple[Tensor, Any] | None,
+    scale: float,
+) -> tuple[list[Tensor], list[Tensor], Tensor | None]:
+    """The terms of a chunk of n tokens; see `chunked_loss`.
+
+    Args:
+        copies: words of the source of each token, and their log-odds: n x S each.
+        kept: n, True at tokens that count, or None for all. All results are 0 at the others.
+        of_words: the sums of weight and bias over the vocabulary: ``sum_v z_v`` of a token is the
+            product of its features with them. None uses the Triton kernel, for one pass without
+            bias or copies; the gradient is then in the dtype of `features`.
+
+    Returns:
+        four scalars: the sum of ``nll``, of ``sum_v (logsumexp(z) - z_v)``, of the divergences, and
+        the number of tokens whose most probable word is the target; the gradients of the loss with
+        respect to the logits of each pass, times `scale`; and c, n x S.
+    """
+    exact = torch.promote_types(features.dtype, torch.float32)
+    share, confidence = objective.weights(len(weight))
+    nll_loss, smooth_loss, correct = weight.new_zeros(3, dtype=exact).unbind()
+    if of_words is None:
+        from fairseq_plugins.layers.kernels.cross_entropy import replace_by_gradient
+
+        z = F.linear(features[0], weight)
+        if count_correct:
+            correct += _masked(z.argmax(dim=1).eq(target), kept).sum()
+        nll, smooth = replace_by_gradient(z, target, kept, share, confidence, scale).sum(dim=1)
+        return [nll, smooth, torch.zeros_like(nll), correct], [z], None
+
+    vocabulary = len(weight)
+    rows = torch.arange(len(target), device=target.device)
+    logits: list[Tensor] = []
+    at_target: list[Tensor] = []
+    for x, part in zip(features, objective.cross_entropy):
+        rounded = F.linear(x, weight, bias)
+        if count_correct and copies is None:
+            correct += part * _masked(rounded.argmax(dim=1).eq(target), kept).sum()
+        logits.append(rounded.to(exact))
+        at_target.append(_masked(logits[-1][rows, target], kept))
+    if copies is not None:
+        at_words = logits[0].gather(1, copies[0])
+    normalizers, divergence, grads = _distributions(logits, objective, kept)
+    copied = None
+    if copies is not None:
+        words, odds = copies
+        if count_correct:  # P / g has the same argmax as P
+            best = grads[0].scatter_add(1, words, odds.exp()).argmax(dim=1)
+            correct += _masked(best.eq(target), kept).sum()
+        log_ratio = odds - (at_words - normalizers[0].unsqueeze(1))
+        wanted = words.eq(target.unsqueeze(1)).to(exact)
+        of_rows = None if kept is None else kept.unsqueeze(1)
+        gain = _masked(-F.logsigmoid(-log_ratio), of_rows)
+        nll_loss -= (gain * wanted).sum()
+        smooth_loss -= gain.sum()
+        copied = log_ratio.sigmoid().mul_(share + confidence * wanted)  # c
+        copied = _masked(copied, of_rows)
+        grads[0].mul_(1.0 - copied.sum(dim=1, keepdim=True))  # p - p sum_v c_v
+        grads[0].scatter_add_(1, words, copied)
+    for x, grad, z_y, normalizer, part in zip(
+        features, grads, at_target, normalizers, objective.cross_entropy
+    ):
+        if part != 0:
+            nll_loss += part * (normalizer - z_y).sum()
+            of_logits = torch.mv(x.to(exact), of_words[0]).add_(of_words[1])
+            smooth_loss += part * (normalizer * vocabulary - _masked(of_logits, kept)).sum()
+            counts: Any = part if kept is None else part * kept.to(exact)
+            grad.t().sub_(share * counts)  # of every word
+            grad[rows, target] -= confidence * counts
+        if scale != 1:
+            grad.mul_(scale)
+    return [nll_loss, smooth_loss, divergence, correct], grads, copied
 
 
 def _masked(values: Tensor, kept: Tensor | None) -> Tensor:

@@ -55,6 +55,10 @@ class LabelSmoothedCrossEntropyFused(LabelSmoothedCrossEntropyCriterion):
             return super().forward(model, sample, reduce)
         return self.compute(model, sample, Objective(self.eps), find_projection(model))
 
+    def kernels(self) -> list[tuple[str, int]]:
+        """The Triton kernel of one pass, as `layers.kernels.usable` takes it."""
+        return [("cross_entropy", len(self.task.target_dictionary))]
+
     def perturb(self, model: Any) -> AbstractContextManager:
         """Context in which the two passes of a model get different inputs."""
         return nullcontext()

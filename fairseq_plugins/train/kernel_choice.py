@@ -53,7 +53,8 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None) -> None:
     if dtype is None or not trainer.cuda:
         return
     device = torch.device("cuda", torch.cuda.current_device())
-    wanted = sorted(set(_kernels_of(trainer.get_model(), trainer.cfg.model)))
+    parts = trainer.get_model(), trainer.get_criterion()
+    wanted = sorted({kernel for part in parts for kernel in _kernels_of(part, trainer.cfg.model)})
     problems: dict[str, str] = {}
     try:
         off = "" if kernels.asked() else f"{kernels.VARIABLE}=0"
@@ -75,7 +76,7 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None) -> None:
 
 
 def _kernels_of(model: Any, options: Any) -> Iterator[tuple[Any, ...]]:
-    """The kernels of a model, each a name and sizes as `kernels.usable` takes."""
+    """The kernels of a model or criterion, each a name and sizes as `kernels.usable` takes."""
     captured = getattr(options, "cuda_graphs", False)
     for module in model.modules():
         if hasattr(module, "kernels"):

@@ -56,14 +56,14 @@ def count(monkeypatch):
             gradient=torch.empty(sum(p.numel() for p in parameters), device="meta"),
             new_graph=None,
         )
-        step = CapturedStep(
-            model, contender.task.build_criterion(contender.cfg.criterion), flat, spec
-        )
+        criterion = contender.task.build_criterion(contender.cfg.criterion)
+        step = CapturedStep(model, criterion, flat, spec)
         launches.names.clear()
         asked.clear()
         with launches:
             step.once(batch.shape, batch.numbers.to("meta"))
-        checked = set(_kernels_of(model, SimpleNamespace(cuda_graphs=True)))
+        options = SimpleNamespace(cuda_graphs=True)
+        checked = {*_kernels_of(model, options), *_kernels_of(criterion, options)}
         assert asked == checked, "a training checks them before its first step"
         return [name for name in launches.names if name not in SIZES_ALONE]
 
@@ -73,15 +73,15 @@ def count(monkeypatch):
 @needs_triton
 @pytest.mark.skipif(DEVICE == "cuda", reason="counts the launches of Triton's interpreter")
 def test_kernels_of_a_step(count):
-    """Each bias, residual, gradient of a norm's two uses, pooling and seed is part of another."""
+    """Losses, and each bias, residual, gradient of a norm's two uses, pooling and seed."""
     transformer, ftc = count("transformer_iwslt_de_en"), count("transformer_ftc_iwslt_de_en")
-    assert len(transformer) <= 503, collections.Counter(transformer)
+    assert len(transformer) <= 454, collections.Counter(transformer)
     # pooling 4, a projection to queries alone 4, layout of pooled rows 3, sums of gradients 3
     assert len(ftc) - len(transformer) <= 14, collections.Counter(ftc)
-    of_layers = 3 * (30 + 12) + 2 * 12  # ends of sublayers, activations, projections
+    of_layers = 1 + 3 * (30 + 12) + 2 * 12  # loss, ends of sublayers, activations, projections
     assert transformer.count("triton") == of_layers and ftc.count("triton") == of_layers + 4 - 2
-    # reductions for the biases of six queries and all keys and values across, and five of the loss
-    assert transformer.count("sum") <= 12 and transformer.count("cat") <= 3
+    # reductions for the biases of six queries and all keys and values across, and one of the loss
+    assert transformer.count("sum") <= 8 and transformer.count("cat") <= 3
     assert transformer.count("embedding_dense_backward") == 2
     shared = count("transformer_iwslt_de_en --share-all-embeddings")
     assert shared.count("embedding_dense_backward") == 1

@@ -13,6 +13,7 @@ from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.kernels import (
     activation,
     additive_attention,
+    cross_entropy,
     pooling,
     products,
     projections,
@@ -32,6 +33,7 @@ FLOAT32 = {
     pooling: "",
     activation: "sums",
     projections: "sums",
+    cross_entropy: "losses",
 }
 NUMBERS = (
     "tokens tokens_of_part part_stride limit dim bsz length part_length stride_t stride_b"
@@ -40,14 +42,14 @@ NUMBERS = (
 
 
 def type_of(module: Any, kernel: Any, argument: str) -> str:
-    if argument in ("scale", "scaling", "epsilon"):
+    if argument in ("scale", "scaling", "epsilon", "share", "confidence"):
         return "fp32"
     if argument in FLOAT32[module].split():
         return "*fp32"
     if argument in NUMBERS:
         return "i32"
-    numbers = dict.fromkeys(("seed", "starts", "pooled_starts", "sentence"), "*i64")
-    return {**numbers, "mask": "*i1"}.get(argument, "*bf16")
+    numbers = dict.fromkeys(("seed", "starts", "pooled_starts", "sentence", "target"), "*i64")
+    return {**numbers, "mask": "*i1", "counted": "*i1"}.get(argument, "*bf16")
 
 
 def shared_memory(module: Any, name: str, blocks: dict[str, int], gpu: int) -> int:
@@ -112,6 +114,8 @@ def main() -> None:
         for name in ("_forward", "_backward"):
             report(activation, name, {"dim": 2048, "DROPS": 1, **activation.BLOCKS}, "2048")
         report(projections, "_join", {"dim": 512, **projections.BLOCKS}, "512")
+        sizes = {"vocabulary": 10152, "COUNTS": 1, "COLS": 4096, "num_warps": 8}
+        report(cross_entropy, "_replace", sizes, "10152")
         report(sums, "_add", {"ROWS": 8, "COLS": 512}, "8")
 
 

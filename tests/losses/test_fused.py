@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.copying import Copies, find_word_positions
 from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
@@ -27,7 +28,9 @@ from fairseq_plugins.losses.chunked import Objective
 from fairseq_plugins.losses.label_smoothed import find_projection
 from fairseq_plugins.models import decoder
 from tests.batches import TASK, make_criterion, run_criterion
-from tests.losses.test_two_passes import ONE_PASS, make_problem
+from tests.layers import test_kernels
+from tests.layers.test_kernels import DEVICE, EVERY_DTYPE, needs_triton
+from tests.losses.test_two_passes import ONE_PASS, RDROP, make_problem
 
 
 def run(kind, model, sample, **options):
@@ -315,3 +318,62 @@ def test_two_processes_share_the_gradient_of_the_projection(
         for (name, p), gradient in zip(model.named_parameters(), found):
             if p.grad is not None:
                 torch.testing.assert_close(2 * gradient, p.grad, rtol=1e-5, atol=1e-5, msg=name)
+
+
+@needs_triton
+@EVERY_DTYPE
+@pytest.mark.parametrize("vocabulary, smoothing", [(11, 0.0), (70, 0.1), (40, 0.3)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_kernel_equals_plain_torch(
+    monkeypatch, vocabulary, smoothing, masked, dtype, tolerance
+):
+    """All sums and gradients, in one chunk and several, with rows longer than a program's block."""
+    monkeypatch.setitem(test_kernels.module("cross_entropy").BLOCKS, "most", 32)
+    (x, weight, _), target = make_problem(ONE_PASS, torch.float64, vocabulary=vocabulary)
+    counted = torch.arange(7) % 3 != 1 if masked else None
+    found = []
+    for on_gpu, chunk in ((False, 7), (True, 7), (True, 3)):
+        monkeypatch.setattr(kernels, "usable", lambda x, *given, on_gpu=on_gpu: on_gpu)
+        leaves = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in (x, weight)]
+        sums = chunked.chunked_loss(
+            leaves[0],
+            target.to(DEVICE),
+            leaves[1],
+            None,
+            Objective(smoothing),
+            chunk,
+            count_correct=True,
+            counted=None if counted is None else counted.to(DEVICE),
+        )
+        found.append([*sums, *torch.autograd.grad(sums.loss * 1.7, leaves)])
+    for ours in found[1:]:
+        for one, other in zip(ours, found[0]):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    with torch.no_grad():
+        sums = chunked.chunked_loss(
+            x.to(DEVICE, dtype),
+            target.to(DEVICE),
+            weight.to(DEVICE, dtype),
+            None,
+            Objective(smoothing),
+        )
+    assert counted is not None or sums.loss == found[1][0]
+
+
+@needs_triton
+@pytest.mark.parametrize("kind", ["one pass", "two passes", "bias", "copies"])
+def test_one_pass_without_bias_and_copies_asks_for_the_kernel(monkeypatch, kind):
+    objective = RDROP if kind == "two passes" else ONE_PASS
+    (x, weight, bias), target = make_problem(objective, torch.float32)
+    copies = None
+    if kind == "copies":
+        copies = Copies(*(v.float() if v.is_floating_point() else v for v in make_copies()))
+    taken, asked = [], []
+    own = test_kernels.module("cross_entropy")
+    replace = own.replace_by_gradient
+    monkeypatch.setattr(own, "replace_by_gradient", lambda *a: taken.append(a) or replace(*a))
+    monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
+    bias = bias if kind == "bias" else None
+    chunked.chunked_loss(x, target, weight, bias, objective, copies=copies)
+    assert asked == [("cross_entropy", 11)] * (kind == "one pass")
+    assert len(taken) == (kind == "one pass")

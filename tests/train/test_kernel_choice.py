@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from fairseq.data import Dictionary
 from fairseq.modules import TransformerEncoderLayer
 from fairseq.modules.fairseq_dropout import FairseqDropout
 
@@ -21,11 +22,12 @@ from fairseq_plugins.layers.feed_forwards import (
     StandardFeedForward,
 )
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
+from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.train import kernel_choice
 
 LAYER = {"encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24, "encoder_attention_heads": 2}
 LAYER |= {"attention_dropout": 0.0, "dropout": 0.0, "activation_dropout": 0.1}
-BOTH = ["additive_attention", "products"]
+ALL = ["additive_attention", "cross_entropy", "products"]
 
 
 def trainer(cuda_graphs=False, **common):
@@ -37,7 +39,11 @@ def trainer(cuda_graphs=False, **common):
     layer = torch.nn.Module()  # stands for fairseq's own
     layer.final_layer_norm, layer.dropout_module = torch.nn.LayerNorm(8), FairseqDropout(0.1, "any")
     model = torch.nn.ModuleList([ffn, Fastformer(MixerSpec(8, 8, 2)), layer])
-    return SimpleNamespace(cfg=cfg, cuda=True, get_model=lambda: model)
+    task = SimpleNamespace(target_dictionary=Dictionary())
+    criterion = LabelSmoothedCrossEntropyFused(task, False, 0.1)
+    return SimpleNamespace(
+        cfg=cfg, cuda=True, get_model=lambda: model, get_criterion=lambda: criterion
+    )
 
 
 @pytest.fixture
@@ -66,8 +72,8 @@ def checked(monkeypatch):
 )
 def test_a_new_training_checks_the_kernels_of_its_model(checked, common, dtype):
     kernel_choice.choose_kernels(trainer(**common), None)
-    assert checked == ([(name, dtype) for name in BOTH] if dtype else [])
-    assert kernels.in_use() == (BOTH if dtype else [])
+    assert checked == ([(name, dtype) for name in ALL] if dtype else [])
+    assert kernels.in_use() == (ALL if dtype else [])
 
 
 def test_layers_end_in_a_kernel_of_their_own(checked):
@@ -100,11 +106,11 @@ def test_layers_that_are_too_large_for_a_kernel_name_none():
 @pytest.mark.parametrize(
     "began_with, variable, expected",
     [
-        (BOTH, None, BOTH),
+        (ALL, None, ALL),
         (["products"], None, ["products"]),
         ([], None, []),
         ([], "1", []),
-        (BOTH, "0", []),
+        (ALL, "0", []),
     ],
 )
 def test_a_training_resumes_with_the_kernels_it_began_with(
@@ -118,7 +124,7 @@ def test_a_training_resumes_with_the_kernels_it_began_with(
     if variable is None:  # also of those that no module of the model names
         assert kernels._off == set(kernels.NAMES) - set(began_with or [])
     told = [record.message for record in caplog.records]
-    assert len(told) == (expected != BOTH and variable != "0")
+    assert len(told) == (expected != ALL and variable != "0")
     assert all("this training began without them" in line for line in told)
 
 
@@ -158,8 +164,8 @@ def choose(rank, folder, values, faults):
 @pytest.mark.parametrize(
     "values, faults, expected",
     [
-        ("11", ("", ""), "additive_attention,products"),
-        ("11", ("", "products"), "additive_attention"),
+        ("11", ("", ""), ",".join(ALL)),
+        ("11", ("", "products"), "additive_attention,cross_entropy"),
         ("10", ("", ""), ""),
         ("1x", ("", ""), "rank 1: FAIRSEQ_PLUGINS_TRITON=x: set it to 0 (plain torch) or 1"),
     ],

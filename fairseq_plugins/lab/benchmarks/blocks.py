@@ -104,23 +104,29 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
 
 
 def _rows(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> Kernel:
-    """4,096 positions of 512 features (2,048 in the network), with dropout."""
+    """4,096 positions of 512 features (2,048 in the network, 10,152 words), with dropout."""
     from fairseq_plugins.layers.dropout import new_seed
-    from fairseq_plugins.layers.kernels import activation, projections, residual
+    from fairseq_plugins.layers.kernels import activation, cross_entropy, projections, residual
 
     positions, dim, inner = 4096 // part, (512,), (2048,)
     x = (positions, 512)
-    shapes, blocks, key, tried = {
+    choices: dict[str, Any] = {
         "residual": ([x, dim, x, dim, dim], residual.BLOCKS, "tile", (512, 1024, 4096, 8192)),
         "activation": ([(positions, 2048), inner], activation.BLOCKS, "ROWS", (4, 8, 32, 64)),
         "projections": ([x, (1536, 512), (1536,)], projections.BLOCKS, "ROWS", (4, 8, 32, 64)),
-    }[kernel]
+        "cross_entropy": ([(positions, 10152)], cross_entropy.BLOCKS, "most", (1024, 2048, 8192)),
+    }
+    shapes, blocks, key, tried = choices[kernel]
     leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
-    seed = new_seed(leaves[0], 0.3)
+    seed, target = (
+        new_seed(leaves[0], 0.3),
+        torch.zeros(positions, dtype=torch.int64, device=device),
+    )
     forward = {
         "residual": lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1],
         "activation": lambda: activation.KernelActivation.apply(*leaves, 0.3, seed),
         "projections": lambda: sum(projections.KernelProjections.apply(*leaves)),
+        "cross_entropy": lambda: cross_entropy.Losses.apply(*leaves, target, None, 1e-5, 0.9),
     }[kernel]
     return Kernel(
         partial(_work, forward, leaves),
@@ -140,7 +146,10 @@ KERNELS: dict[str, Callable[[torch.device, torch.dtype, int], Kernel]] = {
     "products-weights": partial(_products, "weights"),
     "summaries-forward": partial(_summaries, "forward"),
     "summaries-backward": partial(_summaries, "backward"),
-    **{name: partial(_rows, name) for name in ("residual", "activation", "projections")},
+    **{
+        name: partial(_rows, name)
+        for name in ("residual", "activation", "projections", "cross_entropy")
+    },
 }
 
 

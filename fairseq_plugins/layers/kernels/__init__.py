@@ -33,7 +33,10 @@ from fairseq_plugins.errors import ConfigurationError
 logger = logging.getLogger(__name__)
 
 VARIABLE = "FAIRSEQ_PLUGINS_TRITON"
-NAMES = ("products", "residual", "activation", "projections", "additive_attention", "pooling")
+NAMES = (
+    *("products", "residual", "activation", "projections", "additive_attention", "pooling"),
+    "cross_entropy",
+)
 SHARED_MEMORY = 99 * 1024  # of a program on small GPUs, in bytes
 LARGE = 160 * 1024  # GPUs with at least this are for data centres; programs are larger
 # The largest sizes that programs have room for:
