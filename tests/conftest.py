@@ -17,8 +17,7 @@ Commands: the real `cli_main` of fairseq, in this process, so that a test takes 
                     `stdin="one line\\n"` is the standard input.
     run_process     run_process([word, ...], env=None, timeout=1200): a real process started in the
                     checkout with one thread; a subprocess.CompletedProcess, output in `.stdout`.
-    tiny_args       words that make fairseq's `transformer` tiny.
-    train_args      tiny_args with optimizer, criterion and batch size:
+    train_args      words of a tiny `transformer`, its optimizer, criterion and batch size:
                     run_train(toy_data.bin, *train_args, "--save-dir", ...).
     reversed_copy   reversed_copy(prepared, folder): what prepare-translation made from German to
                     English, as if made from English to German.
@@ -41,11 +40,13 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -166,6 +167,20 @@ def unpack(path, folder):
         archive.extractall(folder, **options)
 
 
+@pytest.fixture
+def converse(monkeypatch, capsys):
+    """converse(main, text, *words) -> what a command that reads the text prints, and its errors."""
+
+    def run(main, text, *words):
+        stdin = SimpleNamespace(buffer=io.BytesIO(text.encode("utf-8")))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main([str(word) for word in words]) == 0
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def run_process():
     def run(cmd, env: dict[str, str] | None = None, timeout: float = 1200, **kwargs: Any):
@@ -196,6 +211,30 @@ def run_process():
     return run
 
 
+def load(folder: Path, name: str = "checkpoint_last.pt") -> dict[str, Any]:
+    """A checkpoint, as fairseq's programs read it."""
+    from fairseq import checkpoint_utils
+
+    return checkpoint_utils.load_checkpoint_to_cpu(str(folder / name))
+
+
+def updates(state: dict[str, Any]) -> int:
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def change_task(path: Path, changed: Path | None = None, **options: Any) -> None:
+    """Change options of a checkpoint's task, in place or in a copy."""
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["task"].update(options)
+    torch.save(state, changed or path)
+
+
+def find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
 def write_toy_text(folder: Path, sizes: dict[str, int], seed: int = 1) -> None:
     """Write `split.src` and `split.tgt`: random words, and the same translated in reverse order."""
     generator = random.Random(seed)
@@ -210,15 +249,23 @@ def write_toy_text(folder: Path, sizes: dict[str, int], seed: int = 1) -> None:
             (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def binarise(
+    raw: Path, folder: Path, *more: Any, languages=("source", "target"), splits=("train", "valid")
+) -> Path:
+    """Run fairseq-preprocess on `split.language`."""
+    words = ["--source-lang", languages[0], "--target-lang", languages[1], "--destdir", folder]
+    words += [word for split in splits for word in (f"--{split}pref", raw / split)]
+    run_cli("preprocess", *words, "--workers", 1, *more)
+    return folder
+
+
 def prepare_toy_data(
     folder: Path, sizes: dict[str, int], joined: bool = False, seed: int = 1
 ) -> ToyData:
     raw, binary = Path(folder) / "raw", Path(folder) / "bin"
     write_toy_text(raw, sizes, seed)
-    words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", binary]
-    for split in sizes:
-        words += [f"--{split}pref", raw / split]
-    run_cli("preprocess", *words, *["--joined-dictionary"] * joined, "--workers", 1)
+    more = ["--joined-dictionary"] * joined
+    binarise(raw, binary, *more, languages=("src", "tgt"), splits=sizes)
     return ToyData(binary, raw, dict(sizes))
 
 
@@ -253,11 +300,6 @@ def reversed_copy(prepared: Path, folder: Path) -> Path:
     settings["settings"].update(source_lang="en", target_lang="de")
     (folder / "preparation.json").write_text(json.dumps(settings), encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_args() -> list[str]:
-    return list(TINY_TRANSFORMER)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -24,7 +23,9 @@ from omegaconf import OmegaConf
 
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED, ConfigurationError
 from fairseq_plugins.graphs import captured_step
+from tests.conftest import find_free_port, load, updates
 from tests.tape import Tape
+from tests.train.conftest import gpus
 
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="these processes are for machines without a GPU"
@@ -62,8 +63,8 @@ def one_process(words, tmp_path_factory, run_train):
 
 
 def parameters(folder, name="checkpoint_last.pt"):
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / name))
-    assert state["optimizer_history"][-1]["num_updates"] == 4
+    state = load(folder, name)
+    assert updates(state) == 4
     return state["model"]
 
 
@@ -152,7 +153,7 @@ def test_a_process_with_fewer_batches_in_an_update(words, tmp_path, run_train):
 
 @pytest.mark.parametrize("words", ["transformer_ftc"], indirect=True)
 @pytest.mark.parametrize(
-    "owner, name, call, updates",
+    "owner, name, call, done",
     [
         (FairseqTask, "train_step", 2, 2),
         (FairseqTask, "train_step", 3, 3),  # the last of epoch 1, after which a validation is due
@@ -160,7 +161,7 @@ def test_a_process_with_fewer_batches_in_an_update(words, tmp_path, run_train):
     ],
 )
 def test_one_process_that_gets_sigterm_stops_all(
-    words, one_process, tmp_path, run_train, monkeypatch, owner, name, call, updates
+    words, one_process, tmp_path, run_train, monkeypatch, owner, name, call, done
 ):
     """They save after the same update, and go on as if they had not been stopped."""
     original, calls = getattr(owner, name), []
@@ -175,8 +176,7 @@ def test_one_process_that_gets_sigterm_stops_all(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, with_a_signal)
         run_together(words, tmp_path, TORCHRUN_OF_TWO, run_train, TERMINATED)
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] == updates
+    assert updates(load(tmp_path)) == done
     output = run_together(words, tmp_path, TORCHRUN_OF_TWO, run_train)[0]
     assert len(losses(output, "valid")) == 2  # after epoch 1 and at the end, none left out
     assert losses(output, "valid") == pytest.approx(losses(one_process[0], "valid"), abs=0.0011)
@@ -212,9 +212,8 @@ def test_real_processes_equal_one_and_save_when_their_parent_gets_sigterm(
     printed = log.read_text()
     assert status == TERMINATED if alone else status != 0, printed
     assert STATE_SAVED in printed
-    updates = re.findall(r"Saved checkpoint .* @ (\d+) updates", printed)
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
-    assert state["optimizer_history"][-1]["num_updates"] == int(updates[-1]) >= 5
+    saved = re.findall(r"Saved checkpoint .* @ (\d+) updates", printed)
+    assert updates(load(tmp_path)) == int(saved[-1]) >= 5
 
     assert alone or "(epoch 1 @ 2 updates)" in printed
     # the first of them validates once more, before it stops after two updates
@@ -222,14 +221,6 @@ def test_real_processes_equal_one_and_save_when_their_parent_gets_sigterm(
     printed = printed[: printed.rindex("train_inner")]
     saved = parameters(tmp_path, "checkpoint_2_4.pt")
     assert_same_training(printed, saved, one_process)
-
-
-def find_free_port():
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
 
 
 def test_validation_by_two_processes(toy_data, tiny_checkpoint, tmp_path, run_validate):
@@ -257,11 +248,6 @@ def test_training_alone_beside_others_is_refused(
     with pytest.raises(ConfigurationError, match="process 1 of 2, but each would train separately"):
         run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, "--max-update", 1)
     assert not list(tmp_path.glob("*.pt"))
-
-
-def gpus(monkeypatch, count):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
 def launched_config(monkeypatch, meeting_point=None, **environment):

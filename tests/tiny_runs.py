@@ -6,6 +6,8 @@ import random
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairseq.data import Dictionary, data_utils
+
 from fairseq_plugins.files import write_lines
 
 NOUNS = {
@@ -82,6 +84,13 @@ def prepare(folder, text, *words, languages=("de", "en"), name="data"):
         given += [f"--{split}", folder / split]
     call("prepare-translation", folder / name, *given, *words)
     return folder / name
+
+
+def binarised(prefix):
+    """The sentences of binary data such as train.de-en.de, as subwords."""
+    dictionary = Dictionary.load(str(prefix.with_name(f"dict{prefix.suffix}.txt")))
+    data = data_utils.load_indexed_dataset(str(prefix), dictionary)
+    return [dictionary.string(data[i]) for i in range(len(data))]
 
 
 def translation(folder, run_train, subword, size):

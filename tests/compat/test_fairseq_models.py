@@ -3,7 +3,6 @@
 compat's page lists those that do not.
 """
 
-import itertools
 import re
 import shutil
 
@@ -131,20 +130,6 @@ def data(tmp_path_factory, make_toy_data, run_preprocess):
     return folder
 
 
-@pytest.fixture(scope="module")
-def train(data):
-    """train(kind of data, words) -> the checkpoint after three updates."""
-    folders = (data / "runs" / str(number) for number in itertools.count())
-
-    def run(kind, words):
-        folder = next(folders)
-        place = [] if kind == "none" else [data / kind]
-        run_cli("train", *place, *words.split(), *TRAINING, "--save-dir", folder)
-        return folder / "checkpoint_last.pt"
-
-    return run
-
-
 # one of each kind of data and program; the others are slow
 USUAL = re.compile(
     r"interactive --arch transformer |arch (fconv|lstm|transformer_align|multilingual_transformer) "
@@ -156,12 +141,14 @@ USUAL = re.compile(
     "case",
     [case if USUAL.search(case) else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
-def test_it_trains_and_writes(case, data, train):
+def test_it_trains_and_writes(case, data, tmp_path):
     kind, program, words = case.split(maxsplit=2)
     words = " ".join(SHORT.get(word, word) for word in words.split())
     if re.search(NEED_LIBNAT, words):
         pytest.importorskip("fairseq.libnat")  # compiled
-    checkpoint = train(kind, words)
+    place = [] if kind == "none" else [data / kind]
+    run_cli("train", *place, *words.split(), *TRAINING, "--save-dir", tmp_path)
+    checkpoint = tmp_path / "checkpoint_last.pt"
     assert checkpoint.is_file()
     if program == "-":
         return

@@ -7,8 +7,8 @@ import shutil
 import pytest
 from fairseq.trainer import Trainer
 
-from tests.conftest import ROOT, unpack
-from tests.faults.training import difference, load
+from tests.conftest import ROOT, load, unpack
+from tests.faults.training import difference
 
 
 @pytest.fixture

@@ -8,10 +8,7 @@ import torch
 from fairseq_plugins import files
 from fairseq_plugins.compat.intact_checkpoints import LOCK
 from fairseq_plugins.errors import ConfigurationError
-
-
-def state_of(folder, name="checkpoint_last.pt"):
-    return torch.load(str(folder / name), map_location="cpu", weights_only=False)
+from tests.conftest import load, updates
 
 
 def test_a_training_without_the_optimizers_state_does_not_begin_anew(
@@ -27,7 +24,7 @@ def test_a_training_without_the_optimizers_state_does_not_begin_anew(
     name = tmp_path / "checkpoint_last.pt"
     other = [*words[:-3], tmp_path / "other", *words[-2:], "--finetune-from-model", name]
     assert run_train(*other, "--max-update", 1)
-    assert state_of(tmp_path / "other")["optimizer_history"][-1]["num_updates"] == 1
+    assert updates(load(tmp_path / "other")) == 1
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +43,7 @@ def refused(begun, run_train, tmp_path):
     def run(change=lambda state: None, *more, data=None):
         words, folder = begun
         copy = shutil.copytree(folder, tmp_path / "run")
-        state = state_of(copy)
+        state = torch.load(copy / "checkpoint_last.pt", weights_only=False)
         change(state)
         torch.save(state, copy / "checkpoint_last.pt")
         before = (copy / "checkpoint_last.pt").read_bytes()
@@ -113,6 +110,6 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     (copy / "checkpoint_last.pt.tmp").symlink_to(tmp_path / "mine")
     run_train(*words, "--save-dir", copy, "--max-update", 4)  # what a killed one left
     assert (tmp_path / "mine").read_text() == "mine"
-    assert state_of(copy)["optimizer_history"][-1]["num_updates"] == 4
+    assert updates(load(copy)) == 4
     with files.alone_in(copy, "training", name=LOCK):  # released
         pass

@@ -18,6 +18,7 @@ from fairseq_plugins.compat import stopping
 from fairseq_plugins.compat.resuming import what_follows
 from fairseq_plugins.errors import STATE_SAVED, TERMINATED
 from fairseq_plugins.train import supervise
+from tests.conftest import load, updates
 
 forks = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 
@@ -54,15 +55,11 @@ def stop(monkeypatch, run_train):
     return run
 
 
-def state_of(path):
-    return torch.load(str(path), map_location="cpu", weights_only=False)
-
-
 UPDATE, VALIDATION = (FairseqTask, "train_step"), (TranslationTask, "valid_step")
 
 
 @pytest.mark.parametrize(
-    "place, call, updates, in_epoch, more",
+    "place, call, done, in_epoch, more",
     [
         (UPDATE, 2, 2, True, []),
         # the last update of epoch 1, after which a validation is due
@@ -73,26 +70,25 @@ UPDATE, VALIDATION = (FairseqTask, "train_step"), (TranslationTask, "valid_step"
     ],
 )
 def test_it_resumes_as_if_it_had_not_been_stopped(
-    run_train, make_toy_data, train_args, tmp_path, stop, place, call, updates, in_epoch, more
+    run_train, make_toy_data, train_args, tmp_path, stop, place, call, done, in_epoch, more
 ):
     data = make_toy_data(tmp_path / "data", {"train": 40, "valid": 6}).bin
     words = [data, *train_args, "--max-tokens", 100, "--max-epoch", 3, "--no-epoch-checkpoints"]
     words += ["--log-format", "simple", "--patience", 9, *more]
     log = run_train(*words, "--save-dir", tmp_path / "whole").output
-    whole = state_of(tmp_path / "whole" / "checkpoint_last.pt")
-    total = whole["optimizer_history"][-1]["num_updates"]
-    updates = {"an epoch": total // 3, "all": total}.get(updates, updates)
+    total = updates(load(tmp_path / "whole"))
+    done = {"an epoch": total // 3, "all": total}.get(done, done)
     call = total // 3 if call == "last of epoch 1" else call
     stop(*place, call, *words, "--save-dir", tmp_path / "stopped")
-    last = state_of(tmp_path / "stopped" / "checkpoint_last.pt")
-    assert last["optimizer_history"][-1]["num_updates"] == updates
+    last = load(tmp_path / "stopped")
+    assert updates(last) == done
     position = last["extra_state"]["train_iterator"]
-    done = (1, updates) if in_epoch else (updates * 3 // total + 1, 0)
-    assert (position["epoch"], position["iterations_in_epoch"]) == done
+    expected = (1, done) if in_epoch else (done * 3 // total + 1, 0)
+    assert (position["epoch"], position["iterations_in_epoch"]) == expected
 
     resumed_log = run_train(*words, "--save-dir", tmp_path / "stopped").output
     for file in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        expected, resumed = (state_of(tmp_path / run / file) for run in ("whole", "stopped"))
+        expected, resumed = (load(tmp_path / run, file) for run in ("whole", "stopped"))
         for parameter, value in expected["model"].items():
             assert torch.equal(value, resumed["model"][parameter]), parameter
         for key in ("best", "val_loss", "train_iterator", "early_stopping"):
@@ -100,7 +96,7 @@ def test_it_resumes_as_if_it_had_not_been_stopped(
     assert len(validations(log)) >= 3
     # no validation is left out, or made twice; its epoch is named as without the interruption
     assert validations(log)[-len(validations(resumed_log)) :] == validations(resumed_log)
-    begun = [at for at in validations(log) if at[1] < updates]
+    begun = [at for at in validations(log) if at[1] < done]
     assert len(validations(resumed_log)) + len(begun) == len(validations(log))
 
 
@@ -111,8 +107,8 @@ def test_it_says_that_the_state_is_saved_where_it_is(option, toy_data, train_arg
     assert (STATE_SAVED in log) == saves and ("nothing is saved" in log) != saves
     assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint_last.pt"] * saves
     if saves:
-        last = state_of(tmp_path / "checkpoint_last.pt")
-        assert last["optimizer_history"][-1]["num_updates"] == 2
+        last = load(tmp_path)
+        assert updates(last) == 2
         assert last["cfg"]["checkpoint"]["no_last_checkpoints"] is True
 
 
@@ -263,8 +259,7 @@ def test_it_saves_when_the_signal_also_reaches_its_data_loaders(
     training.start()
     training.join()
     assert training.exitcode == (TERMINATED if when in place else 0)
-    state = state_of(tmp_path / "checkpoint_last.pt")
-    assert state["optimizer_history"][-1]["num_updates"] == 2 - (when in place)
+    assert updates(load(tmp_path)) == 2 - (when in place)
     assert gone(training.pid)
 
 

@@ -9,7 +9,6 @@ from unittest import mock
 
 import pytest
 import torch
-from fairseq.data import Dictionary, data_utils
 from sacrebleu.metrics import BLEU
 
 from fairseq_plugins import Summarizer, Translator
@@ -22,6 +21,7 @@ from fairseq_plugins.evaluate import averages
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.search.text import sentences_of
 from tests import tiny_runs
+from tests.conftest import change_task
 
 LINES = 24
 SPECIAL = {"": 3, " \u00a0 ": 8, "\u200b": 9, "der Hund " * 700: 14}  # lines of train, from 0
@@ -63,10 +63,8 @@ def run(kept):
 @pytest.fixture(scope="module")
 def reverse(run, tmp_path_factory):
     """A checkpoint that says that it translates English to German."""
-    state = averages.load(run / "checkpoint_last.pt")
-    state["cfg"]["task"].update(source_lang="en", target_lang="de")
     path = tmp_path_factory.mktemp("reverse") / "checkpoint_best.pt"
-    torch.save(state, path)
+    change_task(run / "checkpoint_last.pt", path, source_lang="en", target_lang="de")
     return path
 
 
@@ -80,12 +78,6 @@ def distilled(data, *words):
     words = [data, *words, "--cpu", *([] if "--processes" in words else ["--processes", 1])]
     assert distill.main([str(word) for word in words]) == 0
     return Path(words[words.index("--out") + 1])
-
-
-def binarised(folder, split, language, pair="de-en"):
-    dictionary = Dictionary.load(str(folder / f"dict.{language}.txt"))
-    data = data_utils.load_indexed_dataset(str(folder / f"{split}.{pair}.{language}"), dictionary)
-    return [dictionary.string(data[i]) for i in range(len(data))]
 
 
 def kept_lines(folder):
@@ -114,7 +106,7 @@ def test_train_has_what_the_teacher_writes_and_nothing_else_changes(kept, run, w
     assert lines_of(whole / "text/raw/train.en") == expected
     assert expected != lines_of(data / "text/raw/train.en"), "the teacher is perfect: no test"
     encode = Prepared(data).processor("de", "en").encode_target
-    pieces = binarised(whole, "train", "en")
+    pieces = tiny_runs.binarised(whole / "train.de-en.en")
     assert pieces == [encode(line) for line in expected] and len(set(pieces)) > 50
     ours, theirs = content(whole), content(data)
     changed = {name for name in theirs if ours[name] != theirs[name]}
@@ -249,7 +241,8 @@ def test_odd_lines_shift_nothing(run, small, odd, translator, tmp_path, monkeypa
     assert expected[14].count("The girl") > 2, "not translated in parts: nothing is tested"
     assert lines_of(new / "text/raw/train.en") == expected
     assert [number for number, row in enumerate(kept_lines(new)) if row[0] == "original"] == blank
-    assert len(binarised(new, "train", "de")) == len(binarised(new, "train", "en")) == LINES
+    sizes = [len(tiny_runs.binarised(new / f"train.de-en.{side}")) for side in ("de", "en")]
+    assert sizes == [LINES] * 2
     assert "which are original: 3" in (new / "report.txt").read_text("utf-8")
 
 
@@ -286,9 +279,9 @@ def test_all_kinds_of_pairs_stand_in_order(everything, small, translator, revers
         *(["extra", "1"], ["extra", "4"], ["back-translated", "1"], ["back-translated", "3"]),
     ]
     tag = "madeupword0000"
-    pieces = binarised(new, "train", "de")
+    pieces = tiny_runs.binarised(new / "train.de-en.de")
     assert [line.startswith(tag + " ") for line in pieces] == [False] * (2 * LINES + 2) + [True] * 2
-    assert not any(tag in line for line in binarised(new, "train", "en"))
+    assert not any(tag in line for line in tiny_runs.binarised(new / "train.de-en.en"))
     report = (new / "report.txt").read_text("utf-8")
     assert "Train has 52 pairs" in report and f"begin with {tag}" in report
     assert "Filtered out: 4 pairs, which removed.txt" in report and "3  empty side" in report
@@ -353,7 +346,7 @@ def test_a_teacher_that_copies_summarizes(kept, tmp_path):
     assert all("Ž" in expected[number] for number in unknown), "not copied: nothing is tested"
     new = distilled(data, run, "--out", tmp_path / "new")
     assert lines_of(new / "text/raw/train.target") == expected
-    pieces = binarised(new, "train", "target", "source-target")
+    pieces = tiny_runs.binarised(new / "train.source-target.target")
     assert all(
         line.split().count("<q>") == text.count("<q>") for line, text in zip(pieces, expected)
     )
@@ -371,7 +364,7 @@ def test_a_teacher_may_have_other_subwords(small, tmp_path):
     texts = Translator("tatoeba-de-en").translate(lines)[:LINES]  # 8 bits round by batch
     assert lines_of(new / "text/raw/train.en") == texts
     encode = Prepared(small).processor("de", "en").encode_target
-    for found, text in zip(binarised(new, "train", "en"), texts, strict=True):
+    for found, text in zip(tiny_runs.binarised(new / "train.de-en.en"), texts, strict=True):
         pairs = list(zip(found.split(), encode(text).split(), strict=True))
         assert all(piece in ("<unk>", expected) for piece, expected in pairs)
 

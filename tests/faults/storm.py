@@ -28,18 +28,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, prepare_toy_data
+from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, load, prepare_toy_data, updates
 from tests.faults.training import (
     DAMAGE,
     Killed,
     Run,
     difference,
     flip,
-    load,
     not_once,
     seen,
     train,
-    updates,
 )
 
 SENTENCES = {"train": 60, "valid": 6, "test": 5}

@@ -14,8 +14,9 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.errors import ConfigurationError
-from tests.conftest import ROOT
-from tests.faults.training import load, updates
+from tests.conftest import ROOT, binarise, load, updates
+
+SIDES = ("src", "tgt")
 
 
 @pytest.fixture
@@ -26,19 +27,6 @@ def data(corpus, tmp_path):
 @pytest.fixture
 def words(data, train_args, tmp_path):
     return [data, *train_args, "--max-update", 1, "--save-dir", tmp_path / "run"]
-
-
-@pytest.fixture
-def preprocess(corpus, run_preprocess):
-    """preprocess(folder, *options, text=None) prepares a text, by default the corpus."""
-
-    def run(folder, *options, text=None):
-        words = ["--source-lang", "src", "--target-lang", "tgt", "--destdir", folder]
-        for split in ("train", "valid"):
-            words += [f"--{split}pref", text or corpus.raw / split]
-        run_preprocess(*words, "--workers", 1, *options)
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +41,8 @@ def cut(path):
     path.write_bytes(content[: len(content) // 2])
 
 
-def cut_at_a_line(path):
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[: len(lines) // 2]))
-
-
 def empty(path):
     path.write_bytes(b"")
-
-
-def remove(path):
-    path.unlink()
 
 
 def refused(run, *words):
@@ -84,7 +63,7 @@ def read(data):
         task.load_dataset(split)
 
 
-@pytest.mark.parametrize("damage", [cut, empty, remove])
+@pytest.mark.parametrize("damage", [cut, empty, Path.unlink])
 def test_each_file(damage, corpus, tmp_path):
     names = sorted(path.name for path in corpus.bin.iterdir() if path.suffix != ".log")
     assert len(names) == 2 + 3 * 2 * 2
@@ -118,18 +97,19 @@ def test_training_and_generation(data, words, model, run_train, run_generate):
 
 
 def test_dictionary_cut_between_two_lines(data, words, model, run_train, run_generate):
-    cut_at_a_line(data / "dict.tgt.txt")
+    words_of = (data / "dict.tgt.txt").read_text().splitlines(keepends=True)
+    (data / "dict.tgt.txt").write_text("".join(words_of[: len(words_of) // 2]))
     message = refused(run_train, *words)
     assert str(data / "dict.tgt.txt") in message and "the dictionary was cut" in message
     message = refused(run_generate, data, "--path", model, "--gen-subset", "valid")
     assert "does not fit: its decoder.embed_tokens" in message
 
 
-def test_text_without_a_line(corpus, tmp_path, words, run_train, preprocess):
-    empty(tmp_path / "none.src")
-    empty(tmp_path / "none.tgt")
+def test_text_without_a_line(corpus, tmp_path, words, run_train):
+    for name in ("train.src", "train.tgt", "valid.src", "valid.tgt"):
+        empty(tmp_path / name)
     known = ["--srcdict", corpus.bin / "dict.src.txt", "--tgtdict", corpus.bin / "dict.tgt.txt"]
-    preprocess(tmp_path / "prepared", *known, text=tmp_path / "none")
+    binarise(tmp_path, tmp_path / "prepared", *known, languages=SIDES)
     message = refused(run_train, tmp_path / "prepared", *words[1:])
     assert re.search(r"\w+\.src-tgt\.src\.bin is empty, as was the text it was ma.*: ", message)
 
@@ -188,20 +168,19 @@ def test_a_prepared_folder_names_its_own_command(data, words, run_train):
     assert f"remove {data} and run the prepare-* command" in refused(run_train, *words)
 
 
-def test_good_data_of_every_format_is_read(tmp_path, words, run_train, preprocess):
+def test_good_data_of_every_format_is_read(corpus, tmp_path, words, run_train):
     """Also the formats that are not checked."""
     for kind in ("lazy", "raw"):
-        folder = tmp_path / kind
-        preprocess(folder, "--dataset-impl", kind)
+        folder = binarise(corpus.raw, tmp_path / kind, "--dataset-impl", kind, languages=SIDES)
         run_train(folder, *words[1:], "--dataset-impl", kind, "--save-dir", folder / "run")
         assert updates(load(folder / "run")) == 1
 
 
 @pytest.mark.slow
-def test_hostile_files_of_every_format_end_in_one_line(data, tmp_path, preprocess):
+def test_hostile_files_of_every_format_end_in_one_line(corpus, data, tmp_path):
     """In another process, as reading outside a file would end it by a signal."""
     folders = [data, tmp_path / "lazy", tmp_path / "huffman"]
-    preprocess(tmp_path / "lazy", "--dataset-impl", "lazy")
+    binarise(corpus.raw, tmp_path / "lazy", "--dataset-impl", "lazy", languages=SIDES)
     write_huffman(data, tmp_path / "huffman")
     command = [sys.executable, "-W", "ignore", "-c", HOSTILE, *map(str, folders)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

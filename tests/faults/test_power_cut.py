@@ -15,7 +15,8 @@ from fairseq.file_io import PathManager
 from fairseq_plugins import files
 from fairseq_plugins.compat.intact_checkpoints import find_damage
 from fairseq_plugins.errors import ConfigurationError
-from tests.faults.training import DAMAGE, Killed, difference, flip, load, train, updates
+from tests.conftest import load, updates
+from tests.faults.training import DAMAGE, Killed, difference, flip, train
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 
@@ -109,18 +110,6 @@ def test_the_best_checkpoint_is_used_if_it_is_the_newest(words, expected, folder
 
 
 @pytest.mark.slow
-def test_no_older_checkpoint_last_is_used(words, expected, folder):
-    """As one of a training that had no --no-last-checkpoints, or was ended by SIGTERM."""
-    assert (folder / LAST).exists()
-    run = train([*words, "--no-last-checkpoints"], folder)
-    assert f"Loaded checkpoint {folder / LAST}" in run.output and not (folder / LAST).exists()
-    run = train(words, folder)
-    assert run.status == [0], run.output
-    assert "resuming from the newest intact one, checkpoint2.pt" in run.output
-    assert difference(load(folder, "checkpoint2.pt"), expected) == ""
-
-
-@pytest.mark.slow
 def test_all_processes_use_the_same_checkpoint(words, tmp_path):
     assert train(words, tmp_path / "whole", processes=2).status == [0, 0]
     folder = tmp_path / "killed"
@@ -203,20 +192,6 @@ def test_without_a_checkpoint_that_can_be_used_nothing_starts_or_changes(
     else:
         assert line.startswith(f"error: {path} cannot be read: Permission denied: make it readable")
     assert content(folder) == before
-
-
-def test_generation_names_a_model_that_cannot_be_read(
-    corpus, killed, tmp_path, run_generate, refuse_to_open
-):
-    path = tmp_path / "damaged.pt"
-    shutil.copyfile(killed / LAST, path)
-    DAMAGE["zeroed middle"](path)
-    with pytest.raises(ConfigurationError, match="it is damaged .*CRC-32") as error:
-        run_generate(corpus.bin, "--path", path)
-    assert "\n" not in str(error.value)
-    refuse_to_open(killed / LAST)
-    with pytest.raises(PermissionError, match=LAST):
-        run_generate(corpus.bin, "--path", killed / LAST)
 
 
 def test_a_flipped_bit_is_found_or_changes_nothing(killed, tmp_path):

@@ -17,7 +17,8 @@ from fairseq.optim.sgd import SGD
 
 from fairseq_plugins.compat import resuming
 from fairseq_plugins.compat.patch import around
-from tests.faults.training import Killed, difference, load, not_once, seen, train, updates
+from tests.conftest import load, updates
+from tests.faults.training import Killed, difference, not_once, seen, train
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="processes are forked")
 
@@ -86,18 +87,6 @@ def test_killed_in_each_epoch(name, corpus, train_args, tmp_path):
         for epoch in sentences:
             assert not_once(sentences[epoch], corpus.sizes["train"]) == {}, (record.name, epoch)
     assert seen(records[0]) == seen(records[1])
-
-
-@pytest.mark.slow
-def test_stopped_by_max_update_in_each_epoch(corpus, train_args, tmp_path):
-    words = [corpus.bin, *train_args, *BASE]
-    assert train(words, tmp_path / "whole").status == [0]
-    expected = load(tmp_path / "whole")
-    for update in (3, 12, updates(expected) - 2):
-        assert train([*words, "--max-update", update], tmp_path / "stopped").status == [0]
-        assert updates(load(tmp_path / "stopped")) == update
-    assert train(words, tmp_path / "stopped").status == [0]
-    assert difference(load(tmp_path / "stopped"), expected) == ""
 
 
 @pytest.mark.parametrize(

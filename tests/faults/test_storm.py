@@ -1,7 +1,6 @@
 """The first trials of the long run, and a check that it detects losses."""
 
 import functools
-import random
 import re
 from collections import Counter
 
@@ -41,12 +40,3 @@ def test_losses_are_reported(capsys, monkeypatch):
     output = capsys.readouterr().out
     assert re.search(r"lost in trial 0 of seed 7, \d process.*--arch .*: other ", output)
     assert "tried 1, survived 0, rejected 0, lost 1" in output
-
-
-def test_a_trial_depends_on_seed_and_number_alone(tmp_path):
-    words = []
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        (folder / "corpus").mkdir(parents=True)
-        trial = storm.Trial(random.Random("3 5"), folder / "corpus", folder)
-        words.append([word for word in trial.words if word != trial.data])
-    assert words[0] == words[1]

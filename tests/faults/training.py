@@ -13,7 +13,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -24,14 +23,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from fairseq_cli import train as command
 
 from fairseq_plugins.errors import ConfigurationError
-from tests.conftest import USER_DIR, forget_trainings
+from tests.conftest import USER_DIR, find_free_port, forget_trainings, updates
 
 # what torch imports at the first update, once for all
 torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1).step()
@@ -71,9 +70,7 @@ def train(
     """
     save_dir.mkdir(parents=True, exist_ok=True)
     cfg = _configuration(tuple(map(str, words)))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        meeting_point = f"tcp://localhost:{free.getsockname()[1]}"
+    meeting_point = f"tcp://localhost:{find_free_port()}"
     outputs = [save_dir / f"output.{rank}" for rank in range(processes)]
     children = []
     for rank in range(processes):
@@ -213,39 +210,16 @@ def not_once(sentences: Sequence[int], total: int) -> dict[int, int]:
     return {i: count[i] for i in range(total) if count[i] != 1}
 
 
-def load(save_dir: Path, name: str = "checkpoint_last.pt") -> dict[str, Any]:
-    return checkpoint_utils.load_checkpoint_to_cpu(str(save_dir / name))
-
-
-def updates(state: dict[str, Any]) -> int:
-    return state["optimizer_history"][-1]["num_updates"]
-
-
 def difference(one: dict[str, Any], other: dict[str, Any]) -> str:
     """The first difference to the bit between two checkpoints; empty if there is none."""
     if updates(one) != updates(other):
         return f"{updates(one)} updates, and {updates(other)}"
-    for what in ["model", "last_optimizer_state"]:
-        found = _difference(one[what], other[what], what)
-        if found:
-            return found
+    try:
+        for what in ("model", "last_optimizer_state"):
+            torch.testing.assert_close(dict(one[what]), dict(other[what]), rtol=0, atol=0)
+    except AssertionError as error:
+        return f"{what}: {error}"
     return ""
-
-
-def _difference(one: Any, other: Any, name: str) -> str:
-    if torch.is_tensor(one):
-        return "" if torch.equal(one, other) else name
-    if isinstance(one, dict):
-        if set(one) != set(other):
-            return name
-        parts = [(one[key], other[key], f"{name}.{key}") for key in one]
-    elif isinstance(one, (list, tuple)):
-        if len(one) != len(other):
-            return name
-        parts = [(a, b, f"{name}.{i}") for i, (a, b) in enumerate(zip(one, other))]
-    else:
-        return "" if one == other else name
-    return next(filter(None, (_difference(*part) for part in parts)), "")
 
 
 # Damage, as a power cut, a full disk or a bad one leave it

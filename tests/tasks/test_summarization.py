@@ -13,12 +13,13 @@ from fairseq.logging import metrics
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.scoring.rouge import lost_words
 from fairseq_plugins.tasks.summarization import SummarizationConfig, SummarizationTask
+from tests.conftest import OPTIMIZATION, TINY_TRANSFORMER, binarise, load
 
 ROUGE = "rouge1 rouge2 rougeL rougeLsum".split()
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory, run_preprocess) -> Path:
+def data(tmp_path_factory) -> Path:
     """Documents of three words; the summary is each of the last two as a sentence."""
     folder = tmp_path_factory.mktemp("summaries")
     words = "ant bee cow dog eel fox".split()
@@ -28,11 +29,7 @@ def data(tmp_path_factory, run_preprocess) -> Path:
         (folder / (split + ".target")).write_text(
             "".join("{} is here . <q> so is {}\n".format(*d[1:]) for d in documents)
         )
-    run_preprocess(
-        *["--source-lang", "source", "--target-lang", "target", "--destdir", folder / "bin"],
-        *["--trainpref", folder / "train", "--validpref", folder / "valid", "--workers", 1],
-    )
-    return folder / "bin"
+    return binarise(folder, folder / "bin")
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +54,8 @@ def test_best_checkpoint_has_the_highest_rouge(training):
     assert len(found) == 4 and all(set(ROUGE) <= set(figures) for figures in found)
     assert found[-1]["rouge1"] > found[0]["rouge1"]  # it learns
     best = max(range(4), key=lambda epoch: found[epoch]["rougeLsum"])
-    scores = [
-        torch.load(str(folder / name), map_location="cpu", weights_only=False)["extra_state"][
-            "val_loss"
-        ]
-        for name in [f"checkpoint{n}.pt" for n in (1, 2, 3, 4)]
-    ]
-    state = torch.load(str(folder / "checkpoint_best.pt"), map_location="cpu", weights_only=False)[
-        "extra_state"
-    ]
+    scores = [load(folder, f"checkpoint{n}.pt")["extra_state"]["val_loss"] for n in (1, 2, 3, 4)]
+    state = load(folder, "checkpoint_best.pt")["extra_state"]
     assert state["val_loss"] == max(scores) == pytest.approx(found[best]["rougeLsum"], abs=0.01)
     assert state["best"] == max(scores)
 
@@ -83,19 +73,14 @@ def test_figures_are_those_of_fairseq_generate(training, data, run_generate):
     )
 
 
-def test_validation_counts_words_of_any_script(
-    tmp_path, run_preprocess, run_train, train_args, monkeypatch
-):
+def test_validation_counts_words_of_any_script(tmp_path, run_train, train_args, monkeypatch):
     words = "муравей пчела корова собака".split()
     for split, size in (("train", 40), ("valid", 8)):
         lines = "".join(" ".join(words[(i * k) % 4] for k in (1, 3)) + "\n" for i in range(size))
         for side in ("source", "target"):
             (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
-    run_preprocess(
-        *["--source-lang", "source", "--target-lang", "target", "--destdir", tmp_path / "bin"],
-        *["--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid", "--workers", 1],
-    )
-    train = [tmp_path / "bin", *train_args, "--task", "summarization", "--eval-rouge", "--cpu"]
+    train = [binarise(tmp_path, tmp_path / "bin"), *train_args, "--task", "summarization"]
+    train += ["--eval-rouge", "--cpu"]
     train += ["--max-epoch", 3, "--lr", 0.03, "--log-format", "simple", "--save-dir", tmp_path]
     without = run_train(*train, "--no-save").output
     assert set(re.findall(r"rouge1 ([\d.]+)", without)) == {"0"}
@@ -150,18 +135,13 @@ def test_the_mean_is_over_documents_and_not_over_batches():
 # Long documents
 
 LONG = 9000
-TINY = (
-    "--encoder-embed-dim 16 --encoder-ffn-embed-dim 32 --encoder-attention-heads 2"
-    " --decoder-embed-dim 16 --decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
-    " --decoder-layers 1 --optimizer adam --lr 0.003 --criterion label_smoothed_cross_entropy"
-    " --task summarization --seed 1 --no-progress-bar --log-interval 1 --cpu"
-).split()
-FASTFORMER_TC = [*TINY, *"--arch fastformer_encoder --encoder-blocks 1,1 --time-window 2".split()]
-TRANSFORMER = [*TINY, *"--arch transformer --encoder-layers 1".split()]
+TRANSFORMER = [*TINY_TRANSFORMER, *OPTIMIZATION, "--task", "summarization", "--cpu"]
+BLOCKS = "--arch fastformer_encoder --encoder-blocks 1,1 --time-window 2".split()
+FASTFORMER_TC = [*TRANSFORMER, *BLOCKS]
 
 
 @pytest.fixture(scope="module")
-def long_data(tmp_path_factory, run_preprocess) -> Path:
+def long_data(tmp_path_factory) -> Path:
     """Documents of 1 to 9,000 words, one of 9,000 in each split; summaries of 1 to 12 words."""
     folder = tmp_path_factory.mktemp("long")
     words = "ant bee cow dog eel fox".split()
@@ -173,12 +153,7 @@ def long_data(tmp_path_factory, run_preprocess) -> Path:
                     " ".join(words[i * i % 6] for i in range(min(n, cap))) + "\n" for n in numbers
                 )
             )
-    run_preprocess(
-        *["--source-lang", "source", "--target-lang", "target", "--destdir", folder / "bin"],
-        *["--trainpref", folder / "train", "--validpref", folder / "valid"],
-        *["--testpref", folder / "test", "--workers", 1],
-    )
-    return folder / "bin"
+    return binarise(folder, folder / "bin", splits=lengths)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import torch
 
 from fairseq_plugins.cli import train as command
 from fairseq_plugins.train import planning
+from tests.conftest import binarise
 
 BY_LOSS = "task: {eval_bleu: false}\ncheckpoint: {best_checkpoint_metric: loss}\n"
 
@@ -33,16 +34,11 @@ def gpus(monkeypatch, count, capability=(8, 0)):
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory, run_preprocess):
+def documents(tmp_path_factory):
     """Documents of up to 51 tokens with summaries of 4, one dictionary for both."""
     folder = tmp_path_factory.mktemp("documents")
     for split, lengths in (("train", [20, 30, 50, 12] * 5), ("valid", [9, 14])):
         for side, limit in (("source", 50), ("target", 3)):
             lines = [" ".join("abcdefg"[i % 7] for i in range(min(n, limit))) for n in lengths]
             (folder / f"{split}.{side}").write_text("\n".join(lines) + "\n")
-    run_preprocess(
-        *["--source-lang", "source", "--target-lang", "target", "--joined-dictionary"],
-        *["--trainpref", folder / "train", "--validpref", folder / "valid"],
-        *["--destdir", folder / "data", "--workers", 1],
-    )
-    return folder / "data"
+    return binarise(folder, folder / "data", "--joined-dictionary")

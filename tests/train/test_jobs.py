@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.train import jobs, supervise
+from fairseq_plugins.train import jobs
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1800)"
 
@@ -83,16 +83,3 @@ def test_why_a_program_failed(log, says, reason):
     with pytest.raises(ConfigurationError) as error:
         jobs.Jobs().run(["sh", "-c", says], log, print)
     assert str(error.value) == reason
-
-
-def test_a_program_that_does_not_end_is_killed_and_named(log, monkeypatch, capsys):
-    monkeypatch.setattr(supervise, "SECONDS_TO_SAVE", 0.1)
-
-    def interrupt(line):
-        raise KeyboardInterrupt
-
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEPS
-    with pytest.raises(KeyboardInterrupt):
-        jobs.Jobs().run([sys.executable, "-c", deaf], log, interrupt)
-    told = capsys.readouterr().err
-    assert told.startswith(f"{log}: its program did not end") and "was killed" in told

@@ -98,15 +98,6 @@ def test_a_training_that_does_not_end_is_killed(
     assert "did not end within" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("asked, exported, expected", [(3, "2", "3"), (None, "2", "2")])
-def test_threads_that_are_asked_for_count_more_than_exported_ones(
-    monkeypatch, request_of, asked, exported, expected
-):
-    monkeypatch.setenv("OMP_NUM_THREADS", exported)
-    found = supervise.environment(request_of(threads=asked, cpu=True))
-    assert found["OMP_NUM_THREADS"] == expected
-
-
 ALLOCATES = """
 import resource
 for _ in range(5):
@@ -124,8 +115,8 @@ def test_a_training_on_a_cpu_keeps_the_memory_of_its_tensors(monkeypatch, reques
     ]
     assert faults[0] - faults[1] > 3 * 2**26 / os.sysconf("SC_PAGE_SIZE")
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=0")  # the user's own count
-    own = supervise.environment(request_of(cpu=True))
-    assert own["GLIBC_TUNABLES"] == "glibc.malloc.check=0"
+    own = supervise.environment(request_of(cpu=True, threads=3))
+    assert own["GLIBC_TUNABLES"] == "glibc.malloc.check=0" and own["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_full_disk_ends_no_training(tmp_path, capfd):

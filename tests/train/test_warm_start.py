@@ -5,16 +5,11 @@ import re
 import pytest
 import torch
 
-from fairseq_plugins.compat.checkpoints import read_checkpoint
 from fairseq_plugins.errors import ConfigurationError
+from tests.conftest import load
 
 FIRST_BLOCK = "encoder.layers.0"
 TABLES = ("encoder.embed_tokens.weight", "decoder.output_projection.weight")
-
-
-def parameters(path):
-    with open(path, "rb") as file:
-        return read_checkpoint(file)["model"]
 
 
 @pytest.fixture
@@ -26,7 +21,7 @@ def train(run_train, train_args, tmp_path):
             data, *train_args, "--arch", "transformer_ftc", "--encoder-blocks", "1,1",
             "--save-dir", tmp_path / folder, "--max-update", updates, *words,
         )  # fmt: skip
-        return parameters(tmp_path / folder / "checkpoint_last.pt"), log.output
+        return load(tmp_path / folder)["model"], log.output
 
     return run
 
@@ -40,7 +35,7 @@ def test_ftc_starts_from_a_transformer(train, toy_data, tiny_checkpoint):
     # with a learning rate of 0 the first update shows the start
     given = ("--init-from", tiny_checkpoint, "--lr", 0)
     found, log = train(toy_data.bin, *given)
-    before = parameters(tiny_checkpoint)
+    before = load(tiny_checkpoint.parent)["model"]
     for name in (*TABLES, "decoder.layers.0.fc2.bias"):
         assert torch.equal(found[name], before[name]), name
     for part in ("fc1.weight", "fc2.bias"):
@@ -68,7 +63,7 @@ def test_rows_follow_the_symbols(train, make_toy_data, toy_data, tiny_checkpoint
         symbols.append(["<s>", "<pad>", "</s>", "<unk>", *(x.split(" ")[0] for x in lines)])
     assert symbols[0] != symbols[1]
     found, _ = train(other, "--init-from", tiny_checkpoint, "--lr", 0)
-    before = parameters(tiny_checkpoint)
+    before = load(tiny_checkpoint.parent)["model"]
     for row, symbol in enumerate(symbols[1]):
         if symbol in symbols[0]:
             expected = before[TABLES[0]][symbols[0].index(symbol)]
@@ -82,7 +77,7 @@ def test_frozen_parameters_stay_equal_and_training_resumes(train, toy_data, tiny
     assert loaded(log, FIRST_BLOCK)[0]
     resumed, log = train(toy_data.bin, *words, updates=8)
     assert "numbers" not in log  # nothing is loaded again
-    before = parameters(tiny_checkpoint)
+    before = load(tiny_checkpoint.parent)["model"]
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
         if "embed_tokens" in name:
