@@ -1,6 +1,7 @@
-"""An IWSLT'14 archive in the original layout."""
+"""A small corpus, and an IWSLT'14 archive in the original layout."""
 
 import io
+import random
 import tarfile
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,29 @@ from typing import NamedTuple
 import pytest
 
 from fairseq_plugins.cli import prepare_iwslt14
+from fairseq_plugins.files import write_lines
 from fairseq_plugins.system import workers
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder with 40, 20, 5 and 4 pairs, French to English."""
+    generator = random.Random(1)
+    folder = tmp_path / "raw"
+    for split, size in (("train", 40), ("more", 20), ("valid", 5), ("test", 4)):
+        numbers = [generator.randint(0, 999) for _ in range(size)]
+        write_lines(folder / (split + ".fr"), [f"L'An {n} & plus." for n in numbers])
+        write_lines(folder / (split + ".en"), [f"The Year {n} & more." for n in numbers])
+    return folder
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return path
 
 
 class Archive(NamedTuple):
@@ -93,13 +116,8 @@ def write_archive(path: Path, ordinary: int = 100, without: str = "") -> Archive
             )
         # other files that the original has, not to be read
         files[f"IWSLT14.TED.tst2013.de-en.{language}.xml"] = '<seg id="1"> no </seg>\n'
-    with tarfile.open(str(path), "w:gz") as tar:
-        for name, text in files.items():
-            if name != without:
-                content = text.encode("utf-8")
-                member = tarfile.TarInfo("de-en/" + name)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+    files.pop(without, None)
+    write_tar(path, {f"de-en/{name}": text.encode("utf-8") for name, text in files.items()})
     dropped: dict[str, int] = {}
     for _, _, reason in DROPPED:
         dropped[reason] = dropped.get(reason, 0) + 1

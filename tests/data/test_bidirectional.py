@@ -1,4 +1,4 @@
-"""prepare-bidirectional: both directions in one folder, and a training that starts from it."""
+"""prepare-bidirectional: both directions in one folder."""
 
 import json
 import random
@@ -6,13 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from fairseq import checkpoint_utils
-from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli import prepare_bidirectional
+from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
-from tests.tiny_runs import prepare
+from tests.tiny_runs import binarised, prepare
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +38,13 @@ def both(pair):
     return pair.with_name("both")
 
 
-def read(folder, split, language):
-    dictionary = Dictionary.load(str(folder / f"dict.{language}.txt"))
-    data = data_utils.load_indexed_dataset(str(folder / f"{split}.fr-en.{language}"), dictionary)
-    return [dictionary.string(data[i]) for i in range(len(data))]
-
-
 @pytest.mark.parametrize("split, size", [("train", 40), ("valid", 5)])
 def test_each_pair_is_in_both_directions(pair, both, split, size):
-    french, english = read(pair, split, "fr"), read(pair, split, "en")
+    french, english = (binarised(pair / f"{split}.fr-en.{side}") for side in ("fr", "en"))
     assert len(french) == size and french != english
-    assert read(both, split, "fr") == french + english
-    assert read(both, split, "en") == english + french
+    assert Prepared(both).words == Prepared(pair).words  # so that a training starts from another
+    assert binarised(both / f"{split}.fr-en.fr") == french + english
+    assert binarised(both / f"{split}.fr-en.en") == english + french
 
 
 def test_a_pair_prepared_again_with_other_content_is_noticed(pair, both, tmp_path):
@@ -81,25 +74,3 @@ def test_folders_that_cannot_be_joined_are_refused(make_pair, pair, both, tmp_pa
         with pytest.raises(ConfigurationError, match=message):
             prepare_bidirectional.main([str(folder), str(tmp_path / "made")])
     assert not (tmp_path / "made").exists()
-
-
-def test_training_in_one_direction_starts_from_both(pair, both, train_args, tmp_path, run_train):
-    """Parameters of the first, its optimizer and count of updates left behind; and it resumes."""
-    words = [*train_args, "--share-all-embeddings"]
-    run_train(both, *words, "--save-dir", tmp_path / "both", "--max-update", 3)
-    first = tmp_path / "both" / "checkpoint_last.pt"
-    more = ["--finetune-from-model", first, "--save-dir", tmp_path / "pair"]
-    output = run_train(pair, *words, *more, "--max-update", 1, "--lr", 1e-12).output
-    assert "fr-en 40 examples" in output
-
-    def load(path):
-        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
-
-    expected, found = load(first), load(tmp_path / "pair" / "checkpoint_last.pt")
-    assert found["optimizer_history"][-1]["num_updates"] == 1
-    for name, value in expected["model"].items():
-        if not name.endswith("_float_tensor"):
-            torch.testing.assert_close(found["model"][name], value, rtol=0, atol=1e-6)
-    run_train(pair, *words, *more, "--max-update", 2, "--lr", 1e-12)
-    again = load(tmp_path / "pair" / "checkpoint_last.pt")
-    assert again["optimizer_history"][-1]["num_updates"] == 2

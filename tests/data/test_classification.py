@@ -1,15 +1,13 @@
 """Preparation for classification: nothing lost, everything counted, from each form of input."""
 
-import io
-import json
-import tarfile
-
 import pytest
 from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_plugins.cli import prepare_classification
-from fairseq_plugins.data.prepared_folder import load_cut
+from fairseq_plugins.data.prepared_folder import Record, load_cut
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest
+from tests.data.conftest import write_tar
 from tests.labelled import SIZES, prepare
 
 
@@ -63,13 +61,16 @@ def test_bytes_are_those_of_the_text_and_are_cut_and_counted(tmp_path):
 
 
 def test_subwords_are_learnt_on_train_and_cut_new_text_alike(tmp_path, shared):
-    folder, _ = prepare(tmp_path, "--vocab-size", 36, "--max-positions", 8, "--workers", 2)
+    options = ("--vocab-size", 36, "--sentencepiece-documents", 40, "--max-positions", 8)
+    folder, files = prepare(tmp_path, *options, "--workers", 2)
     assert (2, "texts read", "--workers") in shared
     cut, kept = load_cut(folder)
     for text, tokens in zip(texts(folder, "train"), binary(folder, "train")):
         assert cut(text)[:kept] == tokens
         assert "".join(cut(text)).replace("\u2581", " ").strip() == text
-    assert json.loads((folder / "preparation.json").read_text())["settings"]["vocab_size"] == 36
+    settings = Record.read(folder).settings
+    assert [settings[option[2:].replace("-", "_")] for option in options[::2]] == [36, 40, 8]
+    assert settings["inputs"] == {split: [[digest(path)]] for split, path in files.items()}
 
 
 @pytest.mark.parametrize("words", [[], ["--words"], ["--bytes"]], ids=str)
@@ -121,19 +122,12 @@ OTHERS = {
 }
 
 
-def write_tar(path, files):
-    with tarfile.open(str(path), "w:gz") as tar:
-        for name, content in files.items():
-            content = content.encode() if isinstance(content, str) else content
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
-
-
 def test_imdb_is_the_same_from_the_archive_and_the_folder(tmp_path):
-    archive = write_tar(tmp_path / "aclImdb_v1.tar.gz", {**REVIEWS, **OTHERS})
-    for name, text in {**REVIEWS, **OTHERS}.items():
+    texts_of = {**REVIEWS, **OTHERS}.items()
+    archive = write_tar(
+        tmp_path / "aclImdb_v1.tar.gz", {name: text.encode() for name, text in texts_of}
+    )
+    for name, text in texts_of:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = {}

@@ -4,37 +4,27 @@ import bz2
 import gzip
 import json
 import lzma
-import multiprocessing
 import os
 import random
 import re
 import resource
-import signal
 from functools import partial
 
 import pytest
 from fairseq.data import data_utils
 
 from fairseq_plugins import files
-from fairseq_plugins.cli import (
-    prepare_summarization,
-    prepare_translation,
-)
-from fairseq_plugins.data import iwslt14, pipeline
+from fairseq_plugins.cli import prepare_summarization, prepare_translation
+from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.bidirectional import join_directions
 from fairseq_plugins.data.folder import Preparation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.stories import read_story_files
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.system import workers
-
-
-def write(path, lines):
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
 def read(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    return list(files.read_lines(path))
 
 
 def refused(function, *arguments):
@@ -46,21 +36,10 @@ def refused(function, *arguments):
     return message
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    """40 / 5 / 5 pairs, as the options that name them."""
-    generator = random.Random(1)
-    words = []
-    for split, size in (("train", 40), ("valid", 5), ("test", 5)):
-        numbers = [generator.randint(0, 999) for _ in range(size)]
-        write(tmp_path / (split + ".fr"), [f"L'an {n}." for n in numbers])
-        write(tmp_path / (split + ".en"), [f"The year {n}." for n in numbers])
-        words += ["--" + split, str(tmp_path / split)]
-    return words
-
-
 def translation(folder, corpus, *more):
-    words = [folder, "--source-lang", "fr", "--target-lang", "en", *corpus]
+    words = [folder, "--source-lang", "fr", "--target-lang", "en"]
+    for split in ("train", "valid", "test"):
+        words += [f"--{split}", corpus / split]
     words += ["--workers", 1, "--vocab-size", 40, *more]
     return prepare_translation.main([str(word) for word in words])
 
@@ -110,9 +89,9 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
 
 def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monkeypatch, capsys):
     monkeypatch.setattr(files, "LONGEST_LINE", 1000)
-    french, english = read(tmp_path / "train.fr"), read(tmp_path / "train.en")
-    write(tmp_path / "train.fr", [french[0], "x " * 700, "trop court", *french[1:]])
-    write(tmp_path / "train.en", [english[0], "too short", "y " * 700, *english[1:]])
+    french, english = read(corpus / "train.fr"), read(corpus / "train.en")
+    files.write_lines(corpus / "train.fr", [french[0], "x " * 700, "trop court", *french[1:]])
+    files.write_lines(corpus / "train.en", [english[0], "too short", "y " * 700, *english[1:]])
     translation(tmp_path / "data", corpus)
     assert read(tmp_path / "data/text/raw/train.fr") == french
     assert read(tmp_path / "data/text/raw/train.en") == english
@@ -121,7 +100,7 @@ def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monk
         "The training set had 42 pairs.\nFiltered out: 2 pairs" in report
         and "2  a line of more than" in report
     )
-    write(tmp_path / "test.fr", ["x" * 2000] * 5)
+    files.write_lines(corpus / "test.fr", ["x" * 2000] * 4)
     message = refused(translation, tmp_path / "other", corpus)
     assert message.startswith("test:1 of test: a line of more than")
 
@@ -318,7 +297,7 @@ def test_damage_that_leaves_sizes_as_they_were_is_refused(tmp_path, corpus):
         return Prepared(data).processor("fr", "en")
 
     load = partial(data_utils.load_indexed_dataset, dictionary=None)
-    assert processor().encode("An 12.") and len(load(str(data / "train.fr-en.fr"))) == 40
+    assert processor().encode("An 12 & plus.") and len(load(str(data / "train.fr-en.fr"))) == 40
     for name, use in (
         ("train.fr-en.fr.bin", partial(load, str(data / "train.fr-en.fr"))),
         ("valid.fr-en.en.bin", partial(load, str(data / "valid.fr-en.en"))),
@@ -345,15 +324,3 @@ def test_an_unfinished_folder_is_emptied_but_for_what_is_kept(tmp_path, capsys):
         names = {path.name for path in preparation.folder.iterdir()}
     assert names == {"downloads", "preparation.lock"} and tmp_path.is_dir()
     assert "is made anew" in capsys.readouterr().err
-
-
-def test_a_killed_process_is_told(tmp_path, corpus, monkeypatch):
-    monkeypatch.setattr(workers, "LINES_PER_CHUNK", 3)
-    monkeypatch.setattr(pipeline, "_converted", _die_in_a_worker)
-    message = refused(translation, tmp_path / "data", corpus, "--workers", 3)
-    assert message.startswith("one of 3 processes was killed (pairs read)")
-
-
-def _die_in_a_worker(*arguments):
-    if multiprocessing.parent_process() is not None:
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli import join_dictionaries, main, prepare_translation
 from fairseq_plugins.cli import train as command
@@ -65,14 +64,10 @@ def test_each_token_stays_itself_in_numbers_of_32_bits(folders, tmp_path):
             file.writelines(f"{side}{number} 1\n" for number in range(40_000))
     join_dictionaries.main([str(pair), str(tmp_path / "made")])
 
-    def read(folder, side):
-        dictionary = Dictionary.load(str(folder / f"dict.{side}.txt"))
-        data = data_utils.load_indexed_dataset(str(folder / f"valid.de-en.{side}"), dictionary)
-        return [[dictionary[number] for number in line] for line in data]
-
     for side in ("de", "en"):
-        assert read(tmp_path / "made", side) == read(pair, side)
-    assert any("rare" in line for line in read(tmp_path / "made", "de"))
+        name = f"valid.de-en.{side}"
+        made, given = (tiny_runs.binarised(each / name) for each in (tmp_path / "made", pair))
+        assert made == given and ("rare" in " ".join(made)) == (side == "de")
 
 
 @pytest.mark.parametrize("option", ["--share-all-embeddings", "--copy-attention"])
@@ -87,16 +82,8 @@ def test_the_command_that_a_refusal_names_makes_the_training_start(
     assert main(named[1].split()) == 0
     joined = named[1].split()[-1]
     planning.plan(command.read_request([words[0], joined, *words[2:]]))
-    run = run_train(
-        joined,
-        *train_args,
-        *"--arch transformer_ftc --encoder-blocks 1,1".split(),
-        option,
-        "--max-update",
-        1,
-        "--save-dir",
-        tmp_path / "run",
-    )
+    words = [*train_args, "--arch", "transformer_ftc", "--encoder-blocks", "1,1", option]
+    run = run_train(joined, *words, "--max-update", 1, "--save-dir", tmp_path / "run")
     assert "done training" in run.output
 
 

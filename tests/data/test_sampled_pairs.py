@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_plugins.data.sampled_pairs import SampledPairs
@@ -16,7 +15,8 @@ from fairseq_plugins.tasks.translation_sampled import (
     SampledTranslationTask,
 )
 from fairseq_plugins.text.subwords import BytePairEncoding
-from tests.conftest import write_toy_text
+from tests.conftest import binarise, write_toy_text
+from tests.conftest import load as load_checkpoint
 
 OPTIONS = ["--bpe-dropout", 0.2]
 
@@ -27,7 +27,7 @@ def join_pairs(lines):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, run_preprocess):
+def folder(tmp_path_factory):
     """A prepared folder of subwords."""
     kind = BytePairEncoding
     folder = tmp_path_factory.mktemp("bpe")
@@ -42,11 +42,7 @@ def folder(tmp_path_factory, run_preprocess):
     for path in sorted((folder / "raw").iterdir()):
         lines = [model.cut(line) for line in path.read_text(encoding="utf-8").splitlines()]
         (folder / path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    run_preprocess(
-        "--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary", "--workers", 1,
-        "--trainpref", folder / "train", "--validpref", folder / "valid", "--destdir", folder,
-    )  # fmt: skip
-    return folder
+    return binarise(folder, folder, "--joined-dictionary", languages=("src", "tgt"))
 
 
 def load(folder, seed=1, **limits):
@@ -184,11 +180,6 @@ def words(folder, train_args):
     ]  # fmt: skip
 
 
-def parameters(folder):
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
-    return state["model"]
-
-
 def test_resumes_exactly_within_an_epoch_and_generates(
     words, folder, tmp_path, run_train, run_generate
 ):
@@ -200,7 +191,7 @@ def test_resumes_exactly_within_an_epoch_and_generates(
     ]
     assert "drew subwords of epoch 2" in outputs[0]
     assert "drew subwords of epoch 1" not in outputs[2]
-    whole, parts = parameters(tmp_path / "whole"), parameters(tmp_path / "parts")
+    whole, parts = (load_checkpoint(tmp_path / name)["model"] for name in ("whole", "parts"))
     for name, value in whole.items():
         if not name.endswith("_float_tensor"):
             assert torch.equal(value, parts[name]), name

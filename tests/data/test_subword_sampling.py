@@ -1,11 +1,14 @@
-"""Random segmentations against all segmentations and their probabilities, written as loops."""
+"""Random segmentations have the frequencies of subword-nmt's."""
 
+import functools
+import io
 import itertools
 import random
 from collections import Counter
 
 import pytest
 from fairseq.data import Dictionary
+from subword_nmt.apply_bpe import BPE, encode
 
 from fairseq_plugins.data.subword_sampling import BPEDropout
 from fairseq_plugins.text.subwords import BytePairEncoding
@@ -41,79 +44,30 @@ def codes(tmp_path):
     return path
 
 
-def bpe_probabilities(symbols, merges, dropout, found, probability=1.0):
-    """Adds to `found` how likely each end is, from the steps of subword-nmt's encode."""
-    places = [i for i in range(len(symbols) - 1) if symbols[i : i + 2] in merges]
-    for kept in itertools.product([False, True], repeat=len(places)):
-        share = probability
-        for keep in kept:
-            share *= 1 - dropout if keep else dropout
-        pairs = [symbols[i : i + 2] for i, keep in zip(places, kept) if keep]
-        if not pairs:
-            found[symbols] += share
-            continue
-        best = min(pairs, key=merges.index)
-        after, i = [], 0
-        chosen = [i for i, keep in zip(places, kept) if keep and symbols[i : i + 2] == best]
-        while i < len(symbols):
-            width = 2 if i in chosen else 1
-            after.append("".join(symbols[i : i + width]))
-            i += width
-        bpe_probabilities(tuple(after), merges, dropout, found, share)
-
-
-def assert_frequencies(drawn, expected):
-    """Within five standard deviations each."""
-    total = sum(drawn.values())
-    assert set(drawn) <= {pieces for pieces, share in expected.items() if share > 0}
-    for pieces, share in expected.items():
-        allowed = 5 * (total * share * (1 - share)) ** 0.5 + 1e-9
-        assert abs(drawn[pieces] - total * share) <= allowed, pieces
-
-
-def as_pieces(symbols):
-    return (*(symbol + "@@" for symbol in symbols[:-1]), symbols[-1].replace("</w>", ""))
+@functools.cache
+def draws_of_subword_nmt(word, dropout):
+    """How often subword-nmt, which knows no dictionary, draws each segmentation."""
+    bpe = BPE(io.StringIO(MERGES))
+    random.seed(1)
+    how = (bpe.bpe_codes, None, None, "@@", bpe.version)
+    drawn = Counter(tuple(encode(word, *how, {}, dropout=dropout)) for _ in range(DRAWS))
+    return {(*(s + "@@" for s in symbols[:-1]), symbols[-1]): n for symbols, n in drawn.items()}
 
 
 @pytest.mark.parametrize("word", ["banana", "xxxx", "xxx", "n", "ana"])
 @pytest.mark.parametrize("dropout", [0.1, 0.6])
 @pytest.mark.parametrize("lacking", [None, "an@@"])
-def test_bpe_dropout_has_the_probabilities_of_its_steps(codes, word, dropout, lacking):
-    pieces = [piece for piece in every_piece(word) if piece != lacking]
-    dictionary = make_dictionary(pieces)
-    merges = [tuple(line.split()) for line in MERGES.splitlines()[1:]]
-    expected = Counter()
-    bpe_probabilities((*word[:-1], word[-1] + "</w>"), merges, dropout, expected)
-    expected = {as_pieces(symbols): share for symbols, share in expected.items()}
-    expected = {p: s for p, s in expected.items() if lacking not in p}
-    expected = {p: s / sum(expected.values()) for p, s in expected.items()}
-
+def test_bpe_dropout_has_the_frequencies_of_subword_nmt(codes, word, dropout, lacking):
+    expected = {p: n for p, n in draws_of_subword_nmt(word, dropout).items() if lacking not in p}
+    dictionary = make_dictionary(piece for piece in every_piece(word) if piece != lacking)
     sampler = BPEDropout(codes, dictionary, dropout)
-    usual = BytePairEncoding(codes).cut(word).split()
-    known = sampler.prepare(usual)
+    known = sampler.prepare(BytePairEncoding(codes).cut(word).split())
     sampler.begin(random.Random(3).random)
     drawn = Counter(tuple(dictionary[i] for i in sampler.draw(known)) for _ in range(DRAWS))
-    assert len(drawn) == len(expected) or dropout == 0.1
-    assert_frequencies(drawn, expected)
-
-
-def test_bpe_dropout_has_the_frequencies_of_subword_nmt(codes):
-    from subword_nmt.apply_bpe import BPE, encode
-
-    word, dropout = "banana", 0.3
-    with open(codes, encoding="utf-8") as file:
-        bpe = BPE(file)
-    random.seed(1)
-    merges = [tuple(line.split()) for line in MERGES.splitlines()[1:]]
-    expected = Counter()
-    bpe_probabilities((*word[:-1], word[-1] + "</w>"), merges, dropout, expected)
-    drawn = Counter(
-        encode(word, bpe.bpe_codes, None, None, "@@", bpe.version, {}, dropout=dropout)
-        for _ in range(DRAWS)
-    )
-    assert_frequencies(
-        drawn, {tuple(s.replace("</w>", "") for s in symbols): p for symbols, p in expected.items()}
-    )
+    for pieces in {*drawn, *expected}:
+        shares = drawn[pieces] / DRAWS, expected.get(pieces, 0) / sum(expected.values())
+        deviation = (sum(shares) / 2 / DRAWS * (1 - sum(shares) / 2) * 2) ** 0.5
+        assert abs(shares[0] - shares[1]) <= 5 * deviation, pieces
 
 
 def test_bpe_without_dropout_is_the_usual_segmentation(tmp_path):

@@ -1,7 +1,5 @@
 """Preparation for summarization: nothing lost, everything counted, from each form of input."""
 
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,12 +8,13 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.cli import prepare_cnn_dm, prepare_summarization
 from fairseq_plugins.data.cnn_dm import parse_story_file
-from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.data.prepared_folder import Prepared, Record
 from fairseq_plugins.data.readers import Item
 from fairseq_plugins.data.summarization import sample_sentences
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import write_lines
+from fairseq_plugins.files import digest, write_lines
 from fairseq_plugins.text.sentences import join_sentences, separate_sentences
+from tests.data.conftest import write_tar
 
 STORIES = Path(__file__).resolve().parents[3] / "shared" / "data" / "cnn_dm_sample"
 WORDS = "rain snow hail wind fell rose stopped began in on the a city river Monday night".split()
@@ -52,13 +51,11 @@ def archive(tmp_path_factory):
     """40 stories, three of them of no use, and lists: 30 / 5 / 5, the last of all being broken."""
     folder = tmp_path_factory.mktemp("archive")
     broken = {7: b"@highlight\n\nRain fell", 8: b"", 39: b"\xff"}
-    with tarfile.open(str(folder / "stories.tgz"), "w:gz") as tar:
-        for number in range(42):  # two in no list
-            text = article(number) + "".join("\n\n@highlight\n\n" + s for s in summary(number))
-            content = broken.get(number, text.encode())
-            member = tarfile.TarInfo(f"cnn/stories/story{number}.story")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+    files = {}
+    for number in range(42):  # two in no list
+        text = article(number) + "".join("\n\n@highlight\n\n" + s for s in summary(number))
+        files[f"cnn/stories/story{number}.story"] = broken.get(number, text.encode())
+    write_tar(folder / "stories.tgz", files)
     lists = []
     for split, numbers in (("train", range(30)), ("val", range(30, 35)), ("test", range(35, 40))):
         lists.append(folder / (split + ".txt"))
@@ -79,7 +76,10 @@ def prepared(tmp_path_factory, archive):
     return folder
 
 
-def test_stories_arrive_in_their_splits_with_their_names(prepared):
+def test_stories_arrive_in_their_splits_with_their_names(prepared, archive):
+    stories, lists = archive
+    inputs = {"stories": [digest(stories)], "split_ids": list(map(digest, lists))}
+    assert Record.read(prepared).settings["inputs"] == inputs
     ids = {
         split: (prepared / "text/raw" / (split + ".id")).read_text().split()
         for split in ("train", "valid", "test")
@@ -176,7 +176,10 @@ def test_lower_case_is_for_the_model_alone(tmp_path, shared):
     for split in SIZES:
         path = tmp_path / (split + ".target")
         path.write_text(path.read_text().upper().replace("<Q>", "<q>"))
-    run(tmp_path, "--lowercase", "--workers", 2)
+    options = ("--max-source", 99, "--sentencepiece-documents", 28)
+    run(tmp_path, "--lowercase", "--workers", 2, *options)
+    settings = Record.read(tmp_path / "data").settings
+    assert (settings["max_source"], settings["sentencepiece_documents"]) == (99, 28)
     assert (2, "documents read", "--workers") in shared
     for side in ("source", "target"):
         raw = (tmp_path / "data/text/raw" / f"train.{side}").read_text().splitlines()

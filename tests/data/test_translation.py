@@ -1,38 +1,22 @@
 """prepare-translation: any pair, any raw text."""
 
-import random
 import shutil
 
 import pytest
-from fairseq.data import Dictionary, data_utils
 
 from fairseq_plugins.cli import prepare_translation
 from fairseq_plugins.data.cleaning import Limits
-from fairseq_plugins.data.prepared_folder import Prepared
+from fairseq_plugins.data.prepared_folder import Prepared, Record
 from fairseq_plugins.data.readers import Inputs, find_input
 from fairseq_plugins.data.translation import fits_one_dictionary
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.files import digest, read_lines, write_lines
 from fairseq_plugins.text.protection import SYMBOL
-
-
-def write(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
+from tests.tiny_runs import binarised
 
 
 def read(path):
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    generator = random.Random(1)
-    folder = tmp_path / "raw"
-    for split, size in (("train", 40), ("more", 20), ("valid", 5), ("test", 4)):
-        numbers = [generator.randint(0, 999) for _ in range(size)]
-        write(folder / (split + ".fr"), [f"L'An {n} & plus." for n in numbers])
-        write(folder / (split + ".en"), [f"The Year {n} & more." for n in numbers])
-    return folder
+    return list(read_lines(path))
 
 
 @pytest.fixture
@@ -45,13 +29,6 @@ def run(corpus, tmp_path):
         return tmp_path / "data"
 
     return run
-
-
-def subwords(folder, split, side):
-    """The subwords of the binary data."""
-    dictionary = Dictionary.load(str(folder / f"dict.{side}.txt"))
-    data = data_utils.load_indexed_dataset(str(folder / f"{split}.fr-en.{side}"), dictionary)
-    return [dictionary.string(line) for line in data]
 
 
 def prepare_like(folder, destination, corpus, *words):
@@ -69,7 +46,7 @@ def prepare_like(folder, destination, corpus, *words):
 def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsys, words):
     folder = run("--train", corpus / "train", "--valid", corpus / "valid", *words)
     for side in ("fr", "en"):  # some subwords are new
-        write(corpus / f"more.{side}", ["The Year 12 Ω", "an 3"])
+        write_lines(corpus / f"more.{side}", ["The Year 12 Ω", "an 3"])
     new = prepare_like(folder, tmp_path / "new", corpus)
     model = "bpe.codes" if words else "sentencepiece.model"
     for name in ("dict.fr.txt", "dict.en.txt", model):
@@ -88,7 +65,7 @@ def test_new_text_in_the_subwords_of_another_folder(run, corpus, tmp_path, capsy
 
 
 def test_languages_of_one_script_get_one_dictionary(run, corpus, tmp_path):
-    write(corpus / "train.el", ["Το έτος OK 7", "αυτός, BBC"] * 20)
+    write_lines(corpus / "train.el", ["Το έτος OK 7", "αυτός, BBC"] * 20)
     for languages, expected in ((("fr", "en"), True), (("fr", "el"), False)):
         train = find_input("--train", corpus / "train", languages)
         found = fits_one_dictionary(tmp_path / "new", Inputs({"train": [train]}, languages))
@@ -117,7 +94,7 @@ def test_several_files_make_up_train(run, corpus, shared):
         for split in ("valid", "test"):
             name = f"{split}.{side}"
             assert read(folder / "text" / "raw" / name) == read(corpus / name)
-    first = subwords(folder, "train", "fr")[0].replace("@@ ", "").split()
+    first = binarised(folder / "train.fr-en.fr")[0].replace("@@ ", "").split()
     assert first[:2] == ["L&apos;", "An"] and first[3:] == ["&amp;", "plus", "."]
     assert {path.name for path in folder.glob("*.idx")} == {
         f"{split}.fr-en.{side}.idx" for split in ("train", "valid", "test") for side in ("fr", "en")
@@ -128,8 +105,22 @@ def test_valid_may_be_drawn_from_train_and_test_be_absent(run, corpus):
     folder = run("--train", corpus / "train", "--valid-every", 10, "--lowercase")
     raw = read(corpus / "train.en")
     assert read(folder / "text" / "raw" / "valid.en") == raw[9::10]
-    assert "the year" in subwords(folder, "valid", "en")[0].replace(" ", "").replace("\u2581", " ")
+    first = binarised(folder / "valid.fr-en.en")[0]
+    assert "the year" in first.replace(" ", "").replace("\u2581", " ")
     assert not (folder / "text" / "raw" / "test.en").exists()
+
+
+def test_each_option_reaches_the_folder(run, corpus):
+    words = ["--train", corpus / "train", corpus / "more", "--tokenizer", "moses", "--lowercase"]
+    words += ["--max-words", 7, "--max-ratio", 3, "--subword", "sentencepiece", "--valid-every", 5]
+    settings = Record.read(run(*words, "--no-joined-dictionary", "--shards", 2)).settings
+    inputs = [[digest(corpus / f"{n}.{side}") for side in ("fr", "en")] for n in ("train", "more")]
+    assert settings == {
+        "source_lang": "fr", "target_lang": "en", "tokenizer": "moses", "lowercase": True,
+        "min_words": 1, "max_words": 7, "max_ratio": 3.0, "subword": "sentencepiece",
+        "vocab_size": 40, "joined_dictionary": False, "normalization": "NFC", "valid_every": 5,
+        "shards": 2, "fields": ["fr", "en"], "inputs": {"train": inputs},
+    }  # fmt: skip
 
 
 def test_symbols_stand_for_terms_in_half_of_the_training_pairs(run, corpus, tmp_path):
@@ -139,7 +130,7 @@ def test_symbols_stand_for_terms_in_half_of_the_training_pairs(run, corpus, tmp_
     data = run(*words, "--terms", tmp_path / "terms.tsv", "--vocab-size", 60)
     found = {
         split: [
-            [bool(SYMBOL.search(line)) for line in subwords(data, split, side)]
+            [bool(SYMBOL.search(line)) for line in binarised(data / f"{split}.fr-en.{side}")]
             for side in ("fr", "en")
         ]
         for split in ("train", "valid")
@@ -150,7 +141,7 @@ def test_symbols_stand_for_terms_in_half_of_the_training_pairs(run, corpus, tmp_
 
 def test_the_report_counts_pairs_that_are_in_train_too(run, corpus):
     for side in ("fr", "en"):
-        write(corpus / f"test.{side}", ["Only here."] + read(corpus / f"train.{side}")[:3])
+        write_lines(corpus / f"test.{side}", ["Only here."] + read(corpus / f"train.{side}")[:3])
     folder = run(
         *("--train", corpus / "train", corpus / "train", "--valid-every", 3),
         "--test",
@@ -173,7 +164,7 @@ def test_long_codes_have_the_rules_of_the_short_ones(run, corpus, french, englis
     short = run(*given).rename(corpus / "short")
     for split in ("train", "valid"):
         for code, long, line in (("fr", french, "J'aime l'été."), ("en", english, "We don't.")):
-            write(corpus / f"{split}.{long}", [line, *read(corpus / f"{split}.{code}")])
+            write_lines(corpus / f"{split}.{long}", [line, *read(corpus / f"{split}.{code}")])
     folder = run(*given, "--source-lang", french, "--target-lang", english)
     for code, long in (("fr", french), ("en", english)):
         tokenise = [Prepared(each).processing.tokenise for each in (folder, short)]
