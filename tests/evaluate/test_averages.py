@@ -123,20 +123,6 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_average_of_one_is_itself_and_generates(save_dir, tmp_path, toy_data, run_generate):
-    state = average(tmp_path, save_dir, "--last", 1)
-    expected = model(save_dir / "checkpoint4.pt")
-    for name, value in expected.items():
-        torch.testing.assert_close(state["model"][name], value, rtol=0, atol=0)
-
-    def translations(path):
-        output = run_generate(toy_data.bin, "--path", path, "--max-len-b", 3).output
-        return re.findall(r"^H-.*$", output, re.MULTILINE)
-
-    found = translations(tmp_path / "average.pt")
-    assert len(found) == 13 and found == translations(save_dir / "checkpoint4.pt")
-
-
 def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_path, monkeypatch):
     words = ["--inputs", str(save_dir), "--last", "2", "--output"]
     command.main([*words, str(tmp_path / "new" / "folder" / "average.pt")])

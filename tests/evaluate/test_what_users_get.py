@@ -7,15 +7,12 @@ import pytest
 
 from fairseq_plugins.api import Translator
 from fairseq_plugins.cli import evaluate, export
-from tests.conftest import OPTIMIZATION
 from tests.tiny_runs import prepare
 
 WORDS = "tea milk rice bread salt soup fish corn".split()
 MODEL = (
-    "--arch transformer_ftc --encoder-blocks 1,1 --decoder-layers 1 --encoder-embed-dim 16"
-    " --decoder-embed-dim 16 --encoder-ffn-embed-dim 32 --decoder-ffn-embed-dim 32"
-    " --encoder-attention-heads 2 --decoder-attention-heads 2 --share-all-embeddings"
-    " --copy-attention --copy-next --max-source-positions 150 --max-target-positions 420"
+    "--arch transformer_ftc --encoder-blocks 1,1 --share-all-embeddings --copy-attention"
+    " --copy-next --max-source-positions 150 --max-target-positions 420"
 ).split()
 NOT_IN_THE_DICTIONARY = "Łódź 北京 fish"
 ODD = [
@@ -44,9 +41,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(folder, run_train):
+def run(folder, run_train, train_args):
     run_train(
-        *(folder / "data", *MODEL, *OPTIMIZATION, "--save-dir", folder / "run", "--lr", 0.01),
+        *(folder / "data", *train_args, *MODEL, "--save-dir", folder / "run", "--lr", 0.01),
         *("--max-update", 60, "--no-epoch-checkpoints"),
     )
     return folder / "run"

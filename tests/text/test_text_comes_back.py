@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import unicodedata
 from collections import defaultdict
 from pathlib import Path
@@ -87,14 +86,6 @@ def test_a_model_that_writes_the_references_scores_100(default, language, monkey
     assert found["BLEU"] == pytest.approx(100) and found["chrF2"] == pytest.approx(100)
 
 
-def test_moses_restores_not_all(prepare):
-    """As the page says, which is why the default is another."""
-    for words in (["--subword", "bpe"], ["--subword", "sentencepiece", "--tokenizer", "moses"]):
-        folder = prepare(*words)
-        for language in ("hi", "fa", "ur"):
-            assert scores(folder, language)["BLEU"] < 100
-
-
 @pytest.mark.parametrize(
     "source, target, words, kind, tokenizer",
     [
@@ -126,24 +117,3 @@ def test_scripts_without_spaces_are_known():
     found = [language for language, lines in LANGUAGES.items() if is_unspaced(lines)]
     assert found == ["bo", "ja", "km", "lo", "my", "th", "zh"]
     assert not is_unspaced(["", "42 %"])
-
-
-def test_a_missing_tokeniser_is_said_before_anything_is_translated(default, tmp_path, monkeypatch):
-    for path in default.rglob("*mul*"):
-        there = tmp_path / str(path.relative_to(default)).replace("mul", "ja")
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    for name in ("dict.en.txt", "sentencepiece.model"):
-        shutil.copy(default / name, tmp_path)
-    record = (default / RECORD).read_text("utf-8").replace('"mul"', '"ja"')
-    (tmp_path / RECORD).write_text(record, encoding="utf-8")
-    shutil.copy(default / "text/raw/valid.en", tmp_path / "text/raw")
-
-    def bleu(trg_lang="", **others):
-        if trg_lang == "ja":
-            raise RuntimeError("Japanese tokenization requires extra dependencies")
-        return BLEU(**others)
-
-    monkeypatch.setattr(translation, "BLEU", bleu)
-    with pytest.raises(ConfigurationError, match=r"pip install 'sacrebleu\[ja\]'"):
-        Translations(tmp_path, "valid", "ja")
