@@ -67,3 +67,16 @@ def test_imports_run_downwards():
 def test_files_at_the_top_are_few():
     top = {path.name for path in (ROOT / "fairseq_plugins").glob("*.py")}
     assert top == {"__init__.py", "__main__.py", "api.py", "errors.py", "files.py", "version.py"}
+
+
+# what a package of the repairs of fairseq alone would take along
+LEAVES = ("errors", "files", "system.quiet", "system.cpu", "options.search", "options.fields")
+
+
+def test_repairs_of_fairseq_import_nothing_of_the_plugin_but_leaves():
+    leaves = {f"fairseq_plugins.{leaf}" for leaf in LEAVES}
+    repairs = {name for name in FILES if name.startswith("fairseq_plugins.compat")}
+    for module in repairs:
+        assert imported(module) <= repairs | leaves, module
+    for module in leaves:
+        assert imported(module) <= leaves, module

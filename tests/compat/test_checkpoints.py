@@ -1,45 +1,23 @@
-"""Checkpoints are read as data and copied atomically."""
+"""Checkpoints are read as data."""
 
 import io
-import os
 import pickle
 import random
-import shutil
 from collections import OrderedDict
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
-from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from fairseq_plugins import compat
 from fairseq_plugins.compat import checkpoints
 from fairseq_plugins.compat.checkpoints import WORDS
 from fairseq_plugins.errors import ConfigurationError
-from tests.compat.test_unpickling import Call
 
 compat.apply()
-
-
-def test_planted_call_is_refused_and_not_run(tmp_path, tiny_checkpoint, monkeypatch):
-    touched, path = tmp_path / "touched", tmp_path / "planted.pt"
-    state = torch.load(str(tiny_checkpoint), map_location="cpu", weights_only=False)
-    state["extra_state"]["planted"] = Call(os.system, f"touch {touched}")
-    torch.save(state, str(path))
-    for forced in ("0", "1"):
-        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", forced)
-        with pytest.raises(pickle.UnpicklingError) as error:
-            checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        assert not touched.exists()
-    message = str(error.value)
-    assert "\n" not in message and str(path) in message and "may be malicious" in message
-    # the same file does run its call where nothing stops it
-    torch.load(str(path), map_location="cpu", weights_only=False)
-    assert touched.exists()
 
 
 def saved(value, zipped=True):
@@ -124,26 +102,6 @@ def test_fused_copies_of_0_12_2_are_dropped(tmp_path, tiny_checkpoint):
     torch.save(state, str(tmp_path / "old.pt"))
     read = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "old.pt"))["model"]
     assert set(read) == set(own) | {"encoder.other.in_proj_weight"}
-
-
-def test_interrupted_copy_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    source, target = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
-    source.write_bytes(b"new" * 1000)
-    target.write_bytes(b"old")
-
-    def copy_half(src, dst, **kwargs):
-        with open(dst, "wb") as file:
-            file.write(Path(src).read_bytes()[:1000])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as killed:
-        killed.setattr(shutil, "copyfile", copy_half)
-        with pytest.raises(KeyboardInterrupt):
-            PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == b"old"
-    assert PathManager.copy(str(source), str(target), overwrite=True)
-    assert target.read_bytes() == source.read_bytes()
-    assert sorted(os.listdir(str(tmp_path))) == ["checkpoint1.pt", "checkpoint_last.pt"]
 
 
 @pytest.mark.parametrize("asynchronously", [False, True])

@@ -3,7 +3,6 @@
 These tests search fairseq's source, so that they fail when another release has more of it.
 """
 
-import argparse
 import ast
 import dataclasses
 import re
@@ -137,13 +136,3 @@ def test_the_dataclasses_of_fairseq_accept_what_files_are_replaced_by():
                 OmegaConf.merge(dataclass(), {name: FILES[name] for name in names})
                 seen |= names
     assert {"bpe_codes", "label_dir", "w2v_path"} <= seen
-
-
-def test_options_in_the_command_line_form_are_read_as_before():
-    from fairseq import utils
-
-    assert utils.eval_str_list("0.25,5e-4") == [0.25, 5e-4]
-    assert utils.eval_str_list("[4000, 20000]", type=int) == [4000, 20000]
-    assert utils.eval_bool("True") is True and utils.eval_bool(None, default=True) is True
-    assert utils.eval_bool(argparse.Namespace(), default=False) is False
-    assert utils.eval_str_dict("{'name': 'scaled_dot_product'}") == {"name": "scaled_dot_product"}

@@ -28,9 +28,3 @@ def test_every_module_that_needs_an_old_name_has_it():
                     needed.add((module, node.attr))
     assert {module for module, _ in needed} <= set(repaired)
     assert all(hasattr(repaired[module].np, name) for module, name in needed)
-
-
-def test_buckets_have_the_lengths_of_the_corpus():
-    from fairseq.data.data_utils import get_buckets
-
-    assert get_buckets(np.arange(1, 101), 4).tolist() == [25, 50, 75, 100]

@@ -54,16 +54,6 @@ def flat(cfg):
     return Namespace(**{k: v for k, v in values.items() if k != "_name"})
 
 
-def set_option(section, option, value):
-    def change(cfg):
-        if isinstance(cfg[section], Namespace):
-            setattr(cfg[section], option, value)
-        else:
-            cfg[section][option] = value
-
-    return change
-
-
 @pytest.fixture
 def programs(
     toy_data, run_generate, run_interactive, run_validate, run_train, train_args, tmp_path
@@ -95,33 +85,13 @@ def programs(
     }
 
 
-PLACES = [  # section, option, form of the options
-    ("model", "adaptive_softmax_cutoff", "cfg"),
-    ("model", "encoder_xformers_att_config", "cfg"),
-    ("model", "decoder_xformers_att_config", "args"),
-    ("model", "encoder_layers", "cfg"),
-    ("optimizer", "adam_betas", "cfg"),
-    ("optimization", "lr", "args"),
-    ("task", "left_pad_source", "args"),
-]
-
-
-@pytest.mark.parametrize("section, option, form", PLACES)
-def test_planted_code_is_refused(section, option, form, plant, touched):
-    path = plant(set_option(section, option, f"open({str(touched)!r}, 'w')"), form)
-    with pytest.raises(ConfigurationError) as error:
-        checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    message = str(error.value)
-    assert "\n" not in message and str(path) in message and not touched.exists()
-    assert option in message and "nothing in it was run" in message
-
-
-@pytest.mark.parametrize("kind, told", [(str, "nothing in it was run"), (Call, "may be malicious")])
-def test_every_program_refuses_planted_code(kind, told, plant, touched, programs):
+@pytest.mark.parametrize("kind", [str, Call])
+def test_every_program_refuses_planted_code(kind, plant, touched, programs):
     code = f"open({str(touched)!r}, 'w')"
     code = Call(eval, code) if kind is Call else code
-    path = plant(set_option("model", "adaptive_softmax_cutoff", code))
+    path = plant(lambda cfg: setattr(cfg["model"], "adaptive_softmax_cutoff", code))
     for name, program in programs.items():
+        told = f"{path} is rejected, and nothing in it was run: .* may be malicious"
         with pytest.raises(ConfigurationError, match=told):
             program(path)
         assert not touched.exists(), name
@@ -131,7 +101,7 @@ def test_every_program_refuses_planted_code(kind, told, plant, touched, programs
 @pytest.mark.parametrize("form", ["cfg", "args"])
 def test_look_ups_in_the_environment_are_refused(text, form, plant, monkeypatch):
     monkeypatch.setenv("SECRET", "planted-secret")
-    path = plant(set_option("common", "wandb_project", text), form)
+    path = plant(lambda cfg: cfg["common"].update(wandb_project=text), form)
     with pytest.raises(ConfigurationError, match="look up on this machine") as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     assert "planted-secret" not in str(error.value)

@@ -2,11 +2,8 @@
 
 import pytest
 import torch
-from fairseq.trainer import Trainer
 
-
-def state_of(folder, name="checkpoint_last.pt"):
-    return torch.load(str(folder / name), map_location="cpu", weights_only=False)
+from tests.conftest import load, updates
 
 
 def test_an_adaptive_softmax_is_trained_with_its_own_criterion(run_train, toy_data, tmp_path):
@@ -15,7 +12,7 @@ def test_an_adaptive_softmax_is_trained_with_its_own_criterion(run_train, toy_da
     words += " --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-attention-heads 2"
     words += " --decoder-attention-heads 2 --max-tokens 100 --max-update 1 --lr 1e-3 --cpu"
     run_train(toy_data.bin, *words.split(), "--save-dir", tmp_path, "--disable-validation")
-    assert state_of(tmp_path)["optimizer_history"][-1]["num_updates"] == 1
+    assert updates(load(tmp_path)) == 1
 
 
 def test_the_accuracy_of_tokens_is_measured_where_it_is_asked_for(
@@ -24,7 +21,7 @@ def test_the_accuracy_of_tokens_is_measured_where_it_is_asked_for(
     words = ["--save-dir", tmp_path, "--max-epoch", 1, "--report-accuracy"]
     words += ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
     run_train(toy_data.bin, *train_args, *words)
-    assert 0 < state_of(tmp_path, "checkpoint_best.pt")["extra_state"]["best"] < 100
+    assert 0 < load(tmp_path, "checkpoint_best.pt")["extra_state"]["best"] < 100
 
 
 def test_what_works_is_not_refused(run_train, toy_data, train_args, tmp_path):
@@ -32,7 +29,7 @@ def test_what_works_is_not_refused(run_train, toy_data, train_args, tmp_path):
     words += ["--stop-min-lr", 1e-9, "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 4]
     words += ["--warmup-init-lr", 1e-7, "--eval-bleu-args", '{"beam": 2, "max_len_b": 9}']
     run_train(toy_data.bin, *train_args, "--save-dir", tmp_path, *words)
-    assert state_of(tmp_path)["extra_state"]["train_iterator"]["epoch"] == 3
+    assert load(tmp_path)["extra_state"]["train_iterator"]["epoch"] == 3
 
 
 def test_the_best_score_of_another_training_does_not_count(
@@ -41,12 +38,12 @@ def test_the_best_score_of_another_training_does_not_count(
     words = [toy_data.bin, *train_args]
     run_train(*words, "--save-dir", tmp_path / "first", "--max-epoch", 1)
     name = tmp_path / "first" / "checkpoint_last.pt"
-    state = state_of(tmp_path / "first")
+    state = torch.load(name, weights_only=False)
     state["extra_state"]["best"] = 0.001
-    torch.save(state, str(name))
+    torch.save(state, name)
     words += ["--restore-file", name, "--reset-dataloader"]
     run_train(*words, "--save-dir", tmp_path / "second", "--max-epoch", 1)
-    best = state_of(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
+    best = load(tmp_path / "second", "checkpoint_best.pt")["extra_state"]["best"]
     assert 1 < best < 20
 
 
@@ -62,24 +59,3 @@ def test_hydra_trains_in_the_precision_that_is_asked_for(precision):
     seen = []
     utils.call_main(cfg, lambda cfg: seen.append(getattr(cfg.common, precision)))
     assert seen == [True]
-
-
-def test_the_scale_of_the_loss_doubles_when_it_would_have(
-    run_train, toy_data, train_args, tmp_path, monkeypatch
-):
-    words = [toy_data.bin, *train_args, "--memory-efficient-fp16", "--fp16-scale-window", 3]
-    words += ["--fp16-init-scale", 4, "--disable-validation", "--max-update"]
-    scales, original = [], Trainer.save_checkpoint
-
-    def save_checkpoint(self, *args, **kwargs):
-        scales.append((self.get_num_updates(), self.optimizer.scaler.loss_scale))
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(Trainer, "save_checkpoint", save_checkpoint)
-    run_train(*words, 5, "--save-dir", tmp_path / "whole")
-    for updates in (2, 4, 5):
-        run_train(*words, updates, "--save-dir", tmp_path / "parts")
-    assert scales[0] == scales[-1] and scales[0][1] > 4
-    whole, parts = (state_of(tmp_path / run)["model"] for run in ("whole", "parts"))
-    for name, value in whole.items():
-        assert torch.equal(value, parts[name]), name
