@@ -1,11 +1,9 @@
 """From labelled texts to labels of new ones, by the real commands."""
 
-import io
 import json
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -17,7 +15,6 @@ from fairseq_plugins.cli import classify as command
 from fairseq_plugins.cli import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
-from fairseq_plugins.search.torch_backend import trained_model as engine
 from fairseq_plugins.system import workers
 from fairseq_plugins.train import planning
 from tests.labelled import SIZES, TINY, TRAINING, prepare
@@ -37,10 +34,6 @@ def trained(data, tmp_path_factory, run_train):
     return folder
 
 
-def feed(monkeypatch, text):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
-
-
 def test_a_trained_model_knows_the_words(trained):
     classifier = Classifier(trained, cpu=True)
     texts = ["bright fine film", "", "poor dull slow film", "quick  film", "x " * 40]
@@ -55,10 +48,9 @@ def test_a_trained_model_knows_the_words(trained):
         assert alone.probability == pytest.approx(prediction.probability, abs=1e-5)
 
 
-def test_the_command_writes_a_line_for_each_line(trained, monkeypatch, capsys):
-    feed(monkeypatch, "poor film\nfine film\n" + "fine " * 50 + "\n")
-    assert command.main(["--model", str(trained), "--cpu"]) == 0
-    out, err = capsys.readouterr()
+def test_the_command_writes_a_line_for_each_line(trained, converse):
+    text = "poor film\nfine film\n" + "fine " * 50 + "\n"
+    out, err = converse(command.main, text, "--model", trained, "--cpu")
     lines = [line.split("\t") for line in out.splitlines()]
     assert [label for label, _ in lines] == ["bad", "good", "good"]
     assert all(0.5 < float(probability) <= 1 for _, probability in lines)
@@ -236,12 +228,3 @@ def test_what_does_not_fit_is_told_in_one_line(trained, tiny_checkpoint, toy_dat
         Classifier(trained, other, cpu=True)
     with pytest.raises(ConfigurationError, match="has no dictionaries"):
         Classifier(trained, tmp_path, cpu=True)
-
-
-@pytest.mark.parametrize("method, expected", [("none", 3), ("truncate", 4)])
-def test_the_end_of_a_text_needs_room_unless_long_texts_lose_it(method, expected):
-    cfg = SimpleNamespace(num_classes=2, init_token=None, shorten_method=method)
-    labels = SimpleNamespace(symbols=["no", "yes"], nspecial=0)
-    task = SimpleNamespace(cfg=cfg, label_dictionary=labels, max_positions=lambda: 4)
-    model = torch.nn.Linear(1, 1)
-    assert engine.TrainedClassifier("fake", None, model, task, cpu=True).max_source == expected

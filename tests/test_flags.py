@@ -5,9 +5,10 @@ import re
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, scoring
+from fairseq import scoring
 
 from fairseq_plugins.models import EfficientTransformerModel
+from tests.conftest import load, updates
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +43,6 @@ def generate(toy_data, trained, run_generate):
     return run
 
 
-def load(folder, name="checkpoint_last.pt"):
-    return checkpoint_utils.load_checkpoint_to_cpu(str(folder / name))
-
-
-def updates(folder):
-    return load(folder)["optimizer_history"][-1]["num_updates"]
-
-
 def logged(output, kind, name):
     """The values of `name` in the lines of `kind`: train_inner, train or valid."""
     return [float(x) for x in re.findall(rf"{kind} \| .*?\b{name}[= ](-?[\d.]+)", output)]
@@ -63,12 +56,6 @@ def hypotheses(output, letter="H"):
     return found
 
 
-def assert_equal_parameters(actual, expected, **tolerance):
-    assert list(actual) == list(expected)
-    for name in expected:
-        torch.testing.assert_close(actual[name], expected[name], **tolerance, msg=name)
-
-
 # Training
 
 
@@ -79,22 +66,10 @@ def test_bf16_trains_resumes_and_generates(train, tmp_path, generate):
     assert losses == pytest.approx(logged(exact, "train_inner", "loss"), rel=0.02)
     assert losses != logged(exact, "train_inner", "loss")  # as it is not the same arithmetic
     resumed = train(tmp_path / "bf16", "--max-update", 5, "--bf16")
-    assert len(logged(resumed, "train_inner", "loss")) == 2 and updates(tmp_path / "bf16") == 5
+    assert (
+        len(logged(resumed, "train_inner", "loss")) == 2 and updates(load(tmp_path / "bf16")) == 5
+    )
     assert len(hypotheses(generate(path=tmp_path / "bf16" / "checkpoint_last.pt"))) == 13
-
-
-def test_eval_bleu_with_moses_chooses_the_best_and_resumes(train, tmp_path):
-    flags = [
-        "--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 8, "max_len_a": 0}',
-        "--eval-bleu-detok", "moses", "--eval-bleu-remove-bpe", "--eval-bleu-print-samples",
-        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric",
-    ]  # fmt: skip
-    output = train(tmp_path, *flags, "--max-epoch", 1)
-    assert "example hypothesis" in output
-    output += train(tmp_path, *flags, "--max-epoch", 2)  # meters in numpy's types are read back
-    scores = logged(output, "valid", "bleu")
-    assert len(scores) == 2
-    assert load(tmp_path)["extra_state"]["best"] == pytest.approx(max(scores), abs=0.01)
 
 
 def test_a_training_may_begin_with_some_of_the_layers_of_a_model(train, generate, tmp_path):
@@ -107,7 +82,7 @@ def test_a_training_may_begin_with_some_of_the_layers_of_a_model(train, generate
     words += ["--finetune-from-model", whole / "checkpoint_last.pt", "--lr", 1e-12]
     for updates_in_all in (1, 2):
         train(some, *words, "--max-update", updates_in_all)
-        assert updates(some) == updates_in_all
+        assert updates(load(some)) == updates_in_all
     old, new = load(whole)["model"], load(some)["model"]
     for name, before, after in (
         ("encoder.layers.{}.ffn.fc1", 2, 1),
@@ -181,23 +156,6 @@ def test_unknown_words_match_nothing(name):
     assert re.search(r"= 0\.0", scorer.result_string())
     scorer.add_string("a b c d", "a b c d")
     assert not re.search(r"= 0\.0", scorer.result_string())
-
-
-@pytest.mark.parametrize("scoring", ["bleu", "sacrebleu", "chrf"])
-def test_scoring(scoring, generate):
-    output = generate("--scoring", scoring)
-    (printed,) = re.findall(r"^Generate test with beam=5: (.*)$", output, re.M)
-    if scoring == "bleu":
-        assert re.match(r"BLEU4 = [\d.]+, ", printed)
-        return
-    import sacrebleu
-
-    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.M))
-    texts = {number: found[0][1] for number, found in hypotheses(output, "D").items()}
-    order = sorted(texts)
-    score = sacrebleu.corpus_bleu if scoring == "sacrebleu" else sacrebleu.corpus_chrf
-    expected = score([texts[i] for i in order], [[targets[str(i)] for i in order]]).score
-    assert float(re.search(r"= ([\d.]+)", printed).group(1)) == pytest.approx(expected, abs=0.011)
 
 
 def test_validate_equals_the_validation_of_the_training(toy_data, trained, run_validate):

@@ -1,12 +1,8 @@
 """The command summarize with a tiny model on what prepare-summarization made."""
 
-import io
 import json
-import random
 import re
 import shutil
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,26 +11,18 @@ from fairseq_plugins.api import Summarizer
 from fairseq_plugins.cli import prepare_summarization
 from fairseq_plugins.cli import summarize as summarize_command
 from fairseq_plugins.errors import ConfigurationError
-
-WORDS = "Rain snow wind hail fog sun".split()
+from tests import tiny_runs
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Weather in documents of up to 12 sentences; a summary names the first and the last."""
-    generator = random.Random(1)
+    """Weather in documents of up to 6 sentences; a summary names the first and the last."""
     folder = tmp_path_factory.mktemp("weather")
-    for split, size in (("train", 200), ("valid", 10), ("test", 12)):
-        days = [generator.choices(WORDS, k=generator.randint(2, 12)) for _ in range(size)]
-        for side, line in (
-            ("source", lambda words: " ".join(f"{word} fell." for word in words)),
-            ("target", lambda words: f"{words[0]} first. <q> {words[-1]} last."),
-        ):
-            text = "".join(line(words) + "\n" for words in days)
-            (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
+    sizes = {"train": 200, "valid": 10, "test": 12}
+    tiny_runs.write_pairs(folder / "raw", ("source", "target"), tiny_runs.weather, sizes)
     prepare_summarization.main(
         [str(folder / "data"), "--vocab-size", "25", "--workers", "1"]
-        + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / s))]
+        + [word for s in ("train", "valid", "test") for word in ("--" + s, str(folder / "raw" / s))]
     )
     return folder
 
@@ -51,17 +39,9 @@ def model(folder, run_train, train_args):
 
 
 @pytest.fixture
-def summarize(model, monkeypatch, capsys):
-
-    def summarize(text, *words):
-        raw = text if isinstance(text, bytes) else text.encode("utf-8")
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-        words = ["--model", model, "--cpu", *words]
-        summarize_command.main([str(word) for word in words])
-        said = capsys.readouterr()
-        return said.out, said.err
-
-    return summarize
+def summarize(model, converse):
+    main, given = summarize_command.main, ("--model", model, "--cpu")
+    return lambda text, *words: converse(main, text, *given, *words)
 
 
 DOCUMENTS = ["Rain fell. Fog fell.", "Snow fell.", "Hail fell. Sun fell. Wind fell.", "Fog fell."]
@@ -85,7 +65,7 @@ def test_it_is_what_fairseq_generate_says(summarize, folder, model, run_generate
         *("--no-repeat-ngram-size", 2, "--remove-bpe", "sentencepiece"),
     ).output
     expected = dict(re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
-    documents = (folder / "test.source").read_text(encoding="utf-8")
+    documents = (folder / "raw/test.source").read_text(encoding="utf-8")
     out, err = summarize(
         *(documents, "--beam", 3, "--lenpen", 2, "--min-len", 12, "--max-len", 20),
         *("--no-repeat-ngram-size", 2, "--json"),
@@ -165,13 +145,10 @@ def test_several_summaries_with_their_scores(summarize, model):
 @pytest.fixture(scope="module")
 def copying(folder, run_train, train_args):
     """A folder with a checkpoint that copies."""
-    words = " ".join(map(str, train_args)).replace(
-        "--arch transformer ", "--arch fastformer_encoder "
-    )
     run_train(
-        *(folder / "data", *words.split(), "--save-dir", folder / "copying", "--max-update", 2),
-        *("--copy-attention", "--task", "summarization", "--max-source-positions", 30),
-        *("--max-target-positions", 60, "--truncate-source", "--no-epoch-checkpoints"),
+        *(folder / "data", *train_args, "--save-dir", folder / "copying", "--max-update", 2),
+        *("--arch", "fastformer_encoder", "--copy-attention", "--task", "summarization"),
+        *("--max-source-positions", 30, "--max-target-positions", 60, "--truncate-source"),
     )
     return folder / "copying"
 

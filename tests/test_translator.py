@@ -1,6 +1,5 @@
 """The command translate with a tiny model on what prepare-translation made."""
 
-import io
 import json
 import os
 import random
@@ -11,10 +10,8 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from fairseq_plugins import cli
 from fairseq_plugins.api import Translator
@@ -25,7 +22,7 @@ from fairseq_plugins.data.prepared_folder import RECORD, digests_of_words
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.search.torch_backend import batch_sizes
 from tests import tiny_runs
-from tests.conftest import OPTIMIZATION, reversed_copy
+from tests.conftest import OPTIMIZATION, change_task, load, reversed_copy
 
 NUMBERS = "eins zwei drei vier acht neun".split()
 ENGLISH = dict(zip(NUMBERS, "one two three four eight nine".split()))
@@ -61,16 +58,9 @@ def model(folder, run_train, train_args):
 
 
 @pytest.fixture
-def translate(model, monkeypatch, capsys):
-
-    def translate(text, *words):
-        raw = text if isinstance(text, bytes) else text.encode("utf-8")
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
-        translate_command.main(["--model", str(model), "--cpu"] + [str(word) for word in words])
-        said = capsys.readouterr()
-        return said.out, said.err
-
-    return translate
+def translate(model, converse):
+    main, given = translate_command.main, ("--model", model, "--cpu")
+    return lambda text, *words: converse(main, text, *given, *words)
 
 
 SENTENCES = ["Eins.", "Zwei drei.", "Acht neun eins vier.", "Neun!", "Vier & acht acht."]
@@ -113,16 +103,6 @@ def test_each_buffer_has_its_own_draws(translate):
     assert translate(text, *words, "--sampling-topk", 10**6)[0] == drawn
 
 
-def test_8_bit_products_translate_much_the_same(translate, model):
-    text = "".join(line + "\n" for line in SENTENCES)
-    exact, rounded = translate(text)[0], translate(text, "--int8")[0]
-    pairs = list(zip(exact.split("\n")[:-1], rounded.split("\n")[:-1]))
-    assert len(pairs) == len(SENTENCES)
-    assert sum(a == b for a, b in pairs) >= len(SENTENCES) - 2
-    quantised = Translator([model], cpu=True, int8=True).engine.models[0]
-    assert quantised.decoder.layers[0].fc1.weight().dtype == torch.qint8
-
-
 def test_it_is_what_fairseq_interactive_says(translate, folder, model, run_interactive):
     translator = Translator([model], cpu=True)
     sources = [translator.processor.encode(line) for line in SENTENCES]
@@ -147,25 +127,6 @@ def test_each_part_of_a_line_has_its_own_draws(model):
     rest = [both.tokens[len(one.tokens) :] for one, both in zip(alone, in_parts)]
     assert [one.tokens + more for one, more in zip(alone, rest)] == [h.tokens for h in in_parts]
     assert [one.tokens for one in alone] != rest
-
-
-def test_empty_lines_stay_where_they_are(translate):
-    out, _ = translate("\nEins.\n \t\n\u00a0\n\u200b\x00\nZwei.")
-    lines = out.split("\n")
-    assert [bool(line) for line in lines] == [False, True, False, False, False, True, False]
-    assert translate("")[0] == ""
-
-
-def test_a_line_too_long_is_translated_in_parts(translate, model):
-    translator = Translator([model], cpu=True)
-    assert translator.max_source == 23
-    parts = ["Eins zwei drei vier.", "Acht neun eins zwei drei vier acht.", "Neun neun."]
-    assert all(len(translator.processor.encode(part).split()) <= 23 for part in parts)
-    out, err = translate("Eins.\n" + " ".join(parts * 4) + "\nZwei.\n")
-    assert len(out.split("\n")) == 4
-    assert "1 line over the model's limit of 23 subwords" in err and err.rstrip().endswith(
-        "parts: number 2"
-    )
 
 
 def test_a_page_shows_the_attention_of_each_translation(translate, model, tmp_path):
@@ -244,11 +205,10 @@ def test_a_convolutional_model_has_the_beam_that_is_asked(folder, run_train):
 
 
 def test_a_model_that_writes_all_words_at_once_is_told(folder, model, run_train, train_args):
-    arch = train_args.index("--arch")
-    words = [*train_args[:arch], "--arch", "nonautoregressive_transformer", *train_args[arch + 2 :]]
     run_train(
-        *(folder / "bpe", *words, "--save-dir", folder / "nat", "--max-update", 1),
-        *("--task", "translation_lev", "--criterion", "nat_loss", "--noise", "full_mask"),
+        *(folder / "bpe", *train_args, "--save-dir", folder / "nat", "--max-update", 1),
+        *("--arch", "nonautoregressive_transformer", "--task", "translation_lev"),
+        *("--criterion", "nat_loss", "--noise", "full_mask"),
         *("--source-lang", "de", "--target-lang", "en", "--apply-bert-init"),
     )
     for models in ([folder / "nat"], [model, folder / "nat"]):
@@ -265,19 +225,15 @@ def test_a_model_that_writes_all_words_at_once_is_told(folder, model, run_train,
         ({"data": "here"}, "no dictionaries"),
         ({"data": 5}, "^--data 5 is of type int: give the prepared"),
         ({"data": "a:b"}, "--data .*a:b: fairseq cannot read paths with"),
-        ({"data": "other"}, "not trained with the dictionaries in"),
         ({"fp16": True}, "--fp16 needs a GPU"),
         ({"max_tokens": -1}, "--max-tokens -1: must be at least 1"),
         ({"beam": 0}, "^--beam 0: must be from 1 to 1024$"),
     ],
     ids=str,
 )
-def test_what_cannot_be_loaded(folder, model, tmp_path, monkeypatch, given, told):
+def test_what_cannot_be_loaded(model, tmp_path, monkeypatch, given, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    shutil.copytree(folder / "bpe", tmp_path / "other")
-    with open(tmp_path / "other" / "dict.de.txt", "a", encoding="utf-8") as dictionary:
-        dictionary.write("another 1\n")
     with pytest.raises(ConfigurationError, match=told):
         Translator(**{"models": model, "cpu": True, **given})
 
@@ -301,10 +257,9 @@ def test_another_subword_model_is_refused(translate, folder, tmp_path):
 
 def test_words_are_compared_wherever_the_folder_is(translate, folder, model, tmp_path, monkeypatch):
     """A relative path means another folder, or none, elsewhere; checkpoints know their words."""
-    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
-    assert len(state[WORDS]) == 3 and state[WORDS] == digests_of_words(folder / "bpe")
-    state["cfg"]["task"]["data"] = "data"
-    torch.save(state, tmp_path / "relative.pt")
+    words = load(model)[WORDS]
+    assert len(words) == 3 and words == digests_of_words(folder / "bpe")
+    change_task(model / "checkpoint_last.pt", tmp_path / "relative.pt", data="data")
     other = tmp_path / "elsewhere" / "data"
     shutil.copytree(str(folder / "bpe"), str(other))
     lines = (other / "dict.en.txt").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -352,10 +307,8 @@ def test_programs_of_fairseq_warn_of_other_words(
 
 def with_options(model, folder, **options):
     """A copy of a model whose task has other options."""
-    state = torch.load(model / "checkpoint_last.pt", weights_only=False)
-    state["cfg"]["task"].update(options)
     folder.mkdir()
-    torch.save(state, folder / "checkpoint_last.pt")
+    change_task(model / "checkpoint_last.pt", folder / "checkpoint_last.pt", **options)
     return folder
 
 
