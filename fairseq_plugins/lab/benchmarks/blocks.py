@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.fields import option, with_default
 
 from . import harness, plots
@@ -168,7 +169,7 @@ def run(args: Blocks) -> Report:
     """Time all candidates of each kernel in turn.
 
     Raises:
-        ConfigurationError: arguments are invalid.
+        ConfigurationError: arguments are invalid, or no kernel runs here.
     """
     device = harness.choose_device(args)
     rows: list[Row] = []
@@ -198,6 +199,8 @@ def run(args: Blocks) -> Report:
     ]
     notes = [f"{args.dtype}, {args.rounds} rounds"]
     measured = [row for row in rows if not row["problem"]]
+    if not measured:
+        raise ConfigurationError(f"no kernel runs here: {rows[0]['problem']}")
     return Report(rows, columns, notes, lambda path: plots.bars(path, measured, "blocks"))
 
 

@@ -386,6 +386,8 @@ def main(args: GpuReport) -> int:
 
     # so that asking for a GPU does not begin to use it, after which processes cannot fork
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if args.toy:
+        os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on a CPU, too
     end = time.monotonic() + 60 * args.minutes
     planning.check_data(args.data)
     work = (args.work or args.out).resolve()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import blocks
+from fairseq_plugins.lab.benchmarks.blocks import Blocks, Kernel
 from tests.lab.benchmarks.running import measure
 from tests.layers.test_kernels import DEVICE, needs_triton
 
@@ -25,3 +27,14 @@ def test_each_kernel_runs_with_other_blocks(tmp_path, monkeypatch, name):
     first, second = measure(tmp_path, *words)["rows"]
     assert first["contender"].startswith(name) and first["time_ratio"] == 1.0
     assert second["contender"] != first["contender"] and second["time_ratio"] > 0
+
+
+def test_without_a_gpu_no_kernel_runs(tmp_path, monkeypatch):
+    def fails():
+        raise RuntimeError("0 active drivers")
+
+    monkeypatch.setitem(
+        blocks.KERNELS, "residual", lambda *given: Kernel(fails, [("1", ({}, 1, 1))])
+    )
+    with pytest.raises(ConfigurationError, match="^no kernel runs here: .*0 active drivers"):
+        blocks.run(Blocks(cpu=True, kernel=["residual"]))
