@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -18,22 +18,6 @@ from fairseq.trainer import Trainer
 from fairseq_plugins.compat.patch import repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.errors import ConfigurationError
-
-
-class Index(NamedTuple):
-    """The content of an .idx file, for N sentences.
-
-    Attributes:
-        sizes: N numbers of tokens.
-        ends: N ends of the sentences in the .bin file, in bytes.
-        kind: the type of the tokens there; None if they are compressed.
-        first: what is added to each token there.
-    """
-
-    sizes: np.ndarray
-    ends: np.ndarray
-    kind: np.dtype | None
-    first: int
 
 
 class MissingData(ConfigurationError, FileNotFoundError):
@@ -129,20 +113,23 @@ def name_missing_subsets(
         ) from None
 
 
-def check_files(path: str, dictionary: Any = None) -> None:
-    """Raise a ConfigurationError unless `path`.idx and `path`.bin belong together.
+def check_files(path: str, dictionary: Any = None) -> np.ndarray:
+    """The tokens of each sentence in `path`.idx and `path`.bin, which belong together.
 
-    If both are missing, fairseq handles it.
+    If both are missing, there are none, and fairseq handles it.
+
+    Raises:
+        ConfigurationError: they do not, or the dictionary lacks a token.
     """
     index, tokens = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
     how = remake(os.path.dirname(path) or ".")
     there = os.path.exists(index), os.path.exists(tokens)
     if not any(there):
-        return
+        return np.zeros(0, np.int64)
     if not all(there):
         raise MissingData(f"{tokens if there[0] else index} is missing: {how}")
     try:
-        _, ends, kind, first = _read_index(Path(index).read_bytes())
+        sizes, ends, kind, first = _read_index(Path(index).read_bytes())
     except (OverflowError, struct.error) as error:
         raise ConfigurationError(f"{index} is cut short: {how}") from error
     except (KeyError, ValueError):
@@ -169,10 +156,15 @@ def check_files(path: str, dictionary: Any = None) -> None:
                 f"{len(dictionary):,} entries, but {tokens} has the token {largest:,}: the "
                 f"dictionary was cut or belongs to other data; {how}"
             )
+    return sizes
 
 
-def _read_index(content: bytes) -> Index:
+def _read_index(content: bytes) -> tuple[np.ndarray, np.ndarray, np.dtype | None, int]:
     """Read an .idx file of one of fairseq's three formats.
+
+    Returns:
+        the number of tokens of each sentence; its end in the .bin file, in bytes; the type of the
+            tokens there, None if they are compressed; what is added to each token there.
 
     Raises:
         OverflowError, struct.error: it is cut short.
@@ -212,7 +204,7 @@ def _read_index(content: bytes) -> Index:
         raise ValueError
     if kind is not None and (kind.kind not in "iu" or (lengths != sizes * kind.itemsize).any()):
         raise ValueError
-    return Index(sizes, ends, kind, first)
+    return sizes, ends, kind, first
 
 
 @repair(Trainer, "get_train_iterator")

@@ -3,31 +3,14 @@
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from fairseq.data import data_utils, indexed_dataset
+from fairseq.data import data_utils
 from fairseq.models.transformer.transformer_config import DEFAULT_MAX_SOURCE_POSITIONS
 
 from fairseq_plugins.compat.data_files import MissingData, check_files
 from fairseq_plugins.data.prepared_folder import shards
 from fairseq_plugins.errors import ConfigurationError, counted
-
-Languages = tuple[str | None, str | None]  # source and target; None: those of the data
-
-
-class Limits(NamedTuple):
-    """The maximum tokens of a source and a target; fairseq skips longer pairs."""
-
-    source: int
-    target: int
-
-
-class Measured(NamedTuple):
-    """The tokens of the longest source or target that is not too long; how many pairs are."""
-
-    longest: int
-    too_long: int
 
 
 def source_cut(args: argparse.Namespace) -> int | None:
@@ -40,28 +23,19 @@ def source_cut(args: argparse.Namespace) -> int | None:
     return getattr(args, "max_source_positions", DEFAULT_MAX_SOURCE_POSITIONS)
 
 
-def languages_of(given: argparse.Namespace) -> Languages:
-    """The languages given by the options."""
-    return getattr(given, "source_lang", None), getattr(given, "target_lang", None)
-
-
 def sizes(*prefixes: Path) -> np.ndarray:
     """The tokens of each sentence in binarised files, such as of shards: paths without .idx.
 
     Raises:
         ConfigurationError: a file is damaged.
     """
-    found = []
-    for path in map(str, prefixes):
-        check_files(path)
-        dataset = indexed_dataset.make_dataset(path, impl=indexed_dataset.infer_dataset_impl(path))
-        found.append(np.array(dataset.sizes))  # a copy: the memory map closes with the dataset
-    return np.concatenate(found)
+    return np.concatenate([check_files(str(path)) for path in prefixes])
 
 
-def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[list[Path], bool]]:
+def _sides(
+    data: Path, subset: str, source: str | None, target: str | None
+) -> Iterator[tuple[list[Path], bool]]:
     """A subset's files without .idx, of all shards, and whether it is the source."""
-    source, target = languages
     if not (source and target):
         try:
             source, target = data_utils.infer_language_pair(str(data))
@@ -78,21 +52,26 @@ def _sides(data: Path, subset: str, languages: Languages) -> Iterator[tuple[list
 
 
 def measure(
-    data: Path, languages: Languages, subset: str, limits: Limits | None, cut: int | None
-) -> Measured | None:
-    """Measure the pairs of a subset; None if it does not exist.
+    data: Path, given: argparse.Namespace, subset: str, limits: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Measure the pairs of a subset.
 
     Args:
         data: the prepared folder.
-        languages: its source and target.
+        given: the options of a training: the languages (None for those of the data) and
+            `source_cut`.
         subset: such as train.
-        limits: pairs that exceed them are too long; None: none is.
-        cut: sources, and texts to classify, count at most so many tokens.
+        limits: the most tokens of a source and a target; fairseq skips longer pairs. None: none is.
+
+    Returns:
+        the tokens of the longest source or target that is not too long, and how many pairs are;
+            None if the subset does not exist.
 
     Raises:
         ConfigurationError: the sides have different numbers of texts, or a file is damaged.
     """
-    sides = list(_sides(data, subset, languages))
+    languages = (getattr(given, name, None) for name in ("source_lang", "target_lang"))
+    sides, cut = list(_sides(data, subset, *languages)), source_cut(given)
     texts = data / "input0" / subset
     if texts.with_name(f"{subset}.idx").is_file():
         sides.append(([texts], True))
@@ -111,9 +90,9 @@ def measure(
     too_long = np.zeros(len(found[0][0]), dtype=bool)
     if limits:
         for lengths, is_source in found:
-            too_long |= lengths > (limits.source if is_source else limits.target)
+            too_long |= lengths > limits[not is_source]
     longest = max(int(lengths[~too_long].max(initial=0)) for lengths, _ in found)
-    return Measured(longest, int(too_long.sum()))
+    return longest, int(too_long.sum())
 
 
 def describe_cut(where: str, lengths: np.ndarray, limit: int, texts: str) -> str:

@@ -136,14 +136,15 @@ def skips_too_long(given: argparse.Namespace) -> bool:
     return str(given.task).startswith(("translation", "summarization"))
 
 
-def limits_of(given: argparse.Namespace) -> lengths.Limits | None:
+def limits_of(given: argparse.Namespace) -> tuple[int, int] | None:
     """The longest source and target; None if no option limits them."""
     names = ("max_source_positions", "max_target_positions")
     if skips_too_long(given):
         default = lengths.DEFAULT_MAX_SOURCE_POSITIONS
-        return lengths.Limits(*(getattr(given, name, default) for name in names))
+        source, target = (getattr(given, name, default) for name in names)
+        return source, target
     most = max(getattr(given, name, None) or 0 for name in ("max_positions", *names))
-    return lengths.Limits(most, most) if most else None
+    return (most, most) if most else None
 
 
 def measure(data: Path, given: argparse.Namespace) -> tuple[dict[str, int], list[str]]:
@@ -154,28 +155,24 @@ def measure(data: Path, given: argparse.Namespace) -> tuple[dict[str, int], list
     """
     subsets = [given.train_subset]
     subsets += [] if given.disable_validation else given.valid_subset.split(",")
-    limits, cut = limits_of(given), lengths.source_cut(given)
+    limits = limits_of(given)
     longest, lines, skips = dict[str, int](), list[str](), skips_too_long(given)
     for number, subset in enumerate(subsets):
         too_long_is_skipped = skips or number and given.skip_invalid_size_inputs_valid_test
         kept = limits if too_long_is_skipped else None
-        measured = lengths.measure(data, lengths.languages_of(given), subset, kept, cut)
+        measured = lengths.measure(data, given, subset, kept)
         if measured is None:
             continue
-        longest[subset] = measured.longest
-        if limits and measured.too_long:
-            options = (
-                f"--max-source-positions {limits.source} or --max-target-positions {limits.target}"
-            )
-            if not measured.longest:
+        longest[subset], too_long = measured
+        if limits and too_long:
+            options = "--max-source-positions {} or --max-target-positions {}".format(*limits)
+            if not longest[subset]:
                 raise ConfigurationError(
                     f"every pair of {subset} exceeds {options}: raise them after --, or shorten "
                     "the texts"
                 )
-            lines.append(
-                f"skipped: {counted(measured.too_long, 'pairs')} of {subset} over {options}"
-            )
-    if lines and given.task == "summarization" and cut is None:
+            lines.append(f"skipped: {counted(too_long, 'pairs')} of {subset} over {options}")
+    if lines and given.task == "summarization" and lengths.source_cut(given) is None:
         lines.append("to truncate long documents instead, give --truncate-source after --")
     return longest, lines
 

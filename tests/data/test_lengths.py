@@ -1,6 +1,7 @@
 """Lengths of prepared texts: which files count, and what is told of texts that are too long."""
 
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -23,22 +24,23 @@ def test_another_language_pair_of_the_folder_does_not_count(toy_data, tmp_path):
     shutil.copytree(toy_data.bin, data)
     write_binary(data / "train.xx-tgt.xx", [9, 8, 2])
     write_binary(data / "train.xx-tgt.tgt", [3, 9, 7])
-    alone = lengths.measure(toy_data.bin, (None, None), "train", lengths.Limits(5, 99), None)
+    _, alone = lengths.measure(toy_data.bin, Namespace(), "train", (5, 99))
 
-    def count(*given):
-        return lengths.measure(data, *given).too_long
+    def count(source, target, *limits):
+        languages = Namespace(source_lang=source, target_lang=target)
+        return lengths.measure(data, languages, "train", limits)[1]
 
-    assert count(("src", "tgt"), "train", lengths.Limits(5, 99), None) == alone.too_long > 3
-    assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
-    assert count(("tgt", "xx"), "train", lengths.Limits(6, 99), None) == 2  # the reverse reads tgt
-    assert count(("tgt", "xx"), "train", lengths.Limits(99, 7), None) == 2
+    assert count("src", "tgt", 5, 99) == alone > 3
+    assert count("xx", "tgt", 8, 99) == 1
+    assert count("tgt", "xx", 6, 99) == 2  # the reverse reads tgt
+    assert count("tgt", "xx", 99, 7) == 2
     for language in ("xx", "tgt"):  # a folder with both orders: fairseq reads the one that is asked
         write_binary(data / f"train.tgt-xx.{language}", [9])
-    assert count(("tgt", "xx"), "train", lengths.Limits(6, 99), None) == 1
-    assert count(("xx", "tgt"), "train", lengths.Limits(8, 99), None) == 1
+    assert count("tgt", "xx", 6, 99) == 1
+    assert count("xx", "tgt", 8, 99) == 1
     words = ["--source-lang", "src", "--target-lang", "tgt", "--max-source-positions", 5]
     told = plan(data, "--save-dir", tmp_path / "run", "--", *words).summary
-    assert any(line.startswith(f"skipped: {alone.too_long} pairs of train over") for line in told)
+    assert any(line.startswith(f"skipped: {alone} pairs of train over") for line in told)
 
 
 def test_sides_of_different_numbers_are_refused(toy_data, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from argparse import Namespace
 
 import pytest
 from fairseq.data import data_utils
@@ -70,8 +71,9 @@ def test_the_first_shard_is_a_prepared_folder(folders):
     assert (first / "text/raw/valid.de").read_bytes() == (whole / "text/raw/valid.de").read_bytes()
     assert length_ratios(parts) == length_ratios(whole)
     check_intact(parts, first / "train.de-en.de.bin")
-    measured = [lengths.measure(each, ("de", "en"), "train", None, None) for each in folders]
-    assert measured[0] == measured[1] and measured[0].longest > 1
+    languages = Namespace(source_lang="de", target_lang="en")
+    measured = [lengths.measure(each, languages, "train", None) for each in folders]
+    assert measured[0] == measured[1] and measured[0][0] > 1
 
 
 def test_subwords_are_sampled_in_each_shard(folders):

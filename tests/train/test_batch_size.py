@@ -1,5 +1,7 @@
 """The batch of an update, shared by processes, and texts that fit into it."""
 
+from argparse import Namespace
+
 import pytest
 
 from fairseq_plugins.data import lengths
@@ -52,11 +54,11 @@ def test_sentences_must_fit_into_the_share_of_a_process(toy_data):
     sizes = [len(line.split()) + 1 for line in lines]  # end of sentence
 
     def measure(source=99, target=99, cut=None, subset="train"):
-        limits = lengths.Limits(source, target)
-        return lengths.measure(toy_data.bin, (None, None), subset, limits, cut)
+        given = Namespace(truncate_source=cut is not None, max_source_positions=cut)
+        return lengths.measure(toy_data.bin, given, subset, (source, target))
 
     def count(*limits):
-        return measure(*limits).too_long
+        return measure(*limits)[1]
 
     assert measure() == (max(sizes), 0) and measure(subset="nothing") is None
     assert count(5, 99, None) == sum(size > 5 for size in sizes) > 0
