@@ -335,41 +335,13 @@ def check_no_link(path: Path) -> None:
         )
 
 
-def lock(file: Any, what: AnyPath, work: str) -> bool:
-    """Lock an open file until it is closed.
-
-    Without file locks, such as on Lustre mounted without flock, we warn and continue.
-
-    Args:
-        file: the file.
-        what: the file or folder that the warning names.
-        work: what the process does there, such as "training".
-
-    Returns:
-        whether it is locked.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        print(
-            f"{what} cannot be locked ({error.strerror}): make sure that no other {work} runs "
-            "there",
-            file=sys.stderr,
-        )
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def alone_in(
     folder: Path, work: str, patience: float | None = None, name: str = "lock"
 ) -> Iterator[IO[str]]:
     """Hold the lock of a folder until the block ends; yields the lock's file.
+
+    Without file locks, such as on Lustre mounted without flock, we warn and continue.
 
     Args:
         folder: created if it does not exist.
@@ -391,7 +363,7 @@ def alone_in(
     with file:
         while True:
             try:
-                lock(file, folder, work)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
@@ -399,6 +371,10 @@ def alone_in(
                         f"another {work} is running in {folder}: wait for it, or stop it"
                     ) from None
                 time.sleep(0.2)
+            except OSError as error:
+                problem = f"{folder} cannot be locked ({error.strerror})"
+                print(f"{problem}: make sure that no other {work} runs there", file=sys.stderr)
+                break
         try:
             yield file
         finally:

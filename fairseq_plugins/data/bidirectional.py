@@ -8,9 +8,8 @@ import itertools
 from pathlib import Path
 
 from fairseq_plugins.data.binary import concatenate
-from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.prepared_folder import Prepared, check_unsharded
+from fairseq_plugins.data.preparation import Preparation
+from fairseq_plugins.data.prepared_folder import Prepared, check_unsharded, fingerprint
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import copy
 from fairseq_plugins.text.subwords import KINDS

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import PART, digest, lock, without_links
+from fairseq_plugins.files import PART, alone_in, digest
 from fairseq_plugins.system.progress import progress_bar
 
 BLOCK = 1 << 18
 TIMEOUT = 60.0  # seconds without data until the connection is closed
 ATTEMPTS = 6  # in a row without progress
-LONGEST_PAUSE = 60.0  # seconds
+# seconds before the second attempt, doubled after each further failure
+PAUSE, LONGEST_PAUSE = 1.0, 60.0
 PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP statuses worth another attempt
 
 
@@ -56,14 +57,7 @@ def check(path: Path, checksum: str, size: int | None = None) -> None:
         raise DownloadError(f"{path} has the {algorithm} checksum {actual} instead of {expected}")
 
 
-def fetch(
-    url: str,
-    destination: Path,
-    checksum: str,
-    size: int | None = None,
-    attempts: int = ATTEMPTS,
-    pause: float = 1.0,
-) -> Path:
+def fetch(url: str, destination: Path, checksum: str, size: int | None = None) -> Path:
     """Download `url` to `destination`, unless the right file is there already.
 
     The bytes go to `destination.part`, which is renamed only if size and checksum are right. An
@@ -74,15 +68,13 @@ def fetch(
         destination: the file to write; its folder is created.
         checksum: as in `check`.
         size: the size in bytes, or None if unknown; no more bytes are read.
-        attempts: number of attempts in a row that may make no progress.
-        pause: seconds before the second attempt, doubled after each further failure.
 
     Returns:
         `destination`.
 
     Raises:
-        DownloadError: the file cannot be downloaded or written, is not the expected one, or another
-            process is downloading it.
+        DownloadError: the file cannot be downloaded, or is not the expected one.
+        ConfigurationError: it cannot be written, or another process is downloading it.
     """
     if destination.exists():
         try:
@@ -91,15 +83,11 @@ def fetch(
             raise DownloadError(f"{error}: remove it to download it again") from None
         return destination
     part = destination.with_name(destination.name + PART)
+    alone = alone_in(destination.parent, f"download of {destination.name}", 0, part.name)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "ab", buffering=0, opener=without_links) as file:
+        with alone, open(part, "ab", buffering=0) as file:
             try:
-                lock(file, part, "download")
-            except BlockingIOError:
-                raise DownloadError(f"another process is downloading {part}") from None
-            try:
-                _transfer(url, file, checksum, size, attempts, pause)
+                _transfer(url, file, checksum, size)
             finally:
                 if not os.fstat(file.fileno()).st_size:
                     part.unlink()
@@ -110,9 +98,7 @@ def fetch(
     return destination
 
 
-def _transfer(
-    url: str, file: BinaryIO, checksum: str, size: int | None, attempts: int, pause: float
-) -> None:
+def _transfer(url: str, file: BinaryIO, checksum: str, size: int | None) -> None:
     """Append to `file` until it is complete, over several connections if necessary."""
     part = Path(file.name)
     furthest, failures = part.stat().st_size, 0
@@ -139,13 +125,13 @@ def _transfer(
                 here = part.stat().st_size
                 failures = 1 if here > furthest else failures + 1
                 furthest = max(furthest, here)
-                if failures >= attempts:
+                if failures >= ATTEMPTS:
                     raise DownloadError(
                         f"{url} cannot be downloaded: {error} ({failures} attempts). {here:,} "
                         "bytes are kept: rerun to resume, or download it another way and give the "
                         "file"
                     ) from None
-                wait = min(LONGEST_PAUSE, pause * 2 ** (failures - 1))
+                wait = min(LONGEST_PAUSE, PAUSE * 2 ** (failures - 1))
                 bar.clear()
                 print(f"{error} after {here:,} bytes: retrying in {wait:g} s", file=sys.stderr)
                 time.sleep(wait)

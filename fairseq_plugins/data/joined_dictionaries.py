@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_plugins.data.binary import concatenate
-from fairseq_plugins.data.folder import Preparation
-from fairseq_plugins.data.like import fingerprint
+from fairseq_plugins.data.preparation import Preparation
 from fairseq_plugins.data.prepared_folder import (
     RECORD,
     Prepared,
     check_intact,
     check_unsharded,
+    fingerprint,
     needed_files,
 )
 from fairseq_plugins.data.readers import RAW

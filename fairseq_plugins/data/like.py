@@ -1,7 +1,6 @@
 """Reuse the subword model and the dictionaries of another prepared folder (`--like`)."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,3 @@ def settings_like(
             f"{flag(name)} {given[name]}: --like {folder} has {value}: remove it"
         )
     return {**taken, "like": [digest(path) for path in files]}
-
-
-def fingerprint(paths: Iterable[Path]) -> str:
-    """A checksum of everything read from a folder; equal settings may have different content."""
-    content = hashlib.sha256()
-    for path in paths:
-        content.update(f"{path.name} {digest(path)}\n".encode())
-    return content.hexdigest()

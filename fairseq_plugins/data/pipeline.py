@@ -10,15 +10,15 @@ import itertools
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import Encoder, Symbols, build_dictionary, encode, write
-from fairseq_plugins.data.folder import LOCK, WORK, Preparation
+from fairseq_plugins.data.preparation import LOCK, WORK, Preparation
 from fairseq_plugins.data.prepared_folder import RECORD
 from fairseq_plugins.data.readers import RAW, SPLITS, Corpus, Example, Parse, parsed
 from fairseq_plugins.data.report import REMOVED
@@ -35,7 +35,7 @@ TOKENS = f"{WORK}/tokens"
 
 
 class Task:
-    """What one kind of data needs of the pipeline.
+    """What the pipeline must know of one kind of data, such as language pairs.
 
     Attributes:
         units: what its examples are, in messages.
@@ -66,7 +66,7 @@ class Task:
         self.settings, self.splits = settings, tuple(splits)
 
     def convert(self, example: Example) -> tuple[str, tuple[str, ...]]:
-        """What is wrong with an example, and the columns of its texts: the raw ones first.
+        """Return the problem of an example and the columns of its texts, the raw ones first.
 
         It is called in several processes.
         """
@@ -190,7 +190,7 @@ def prepare(
             "separators": int(found.counts[encoder.separator : encoder.separator + 1].sum()),
         }
     notes = task.notes(folder, results)
-    report.write(folder, report.lines_of(task, results, task.longest, notes))
+    report.write(folder, report.lines_of(task, results, notes))
     if shards > 1:
         link_first_shard(folder)
     preparation.finish(results)
@@ -220,16 +220,15 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
         }
         convert = partial(_converted, task, corpus.parse)
         how = (workers, f"{task.units} read", corpus.total)
-        for group in map_groups(convert, corpus.items, *how):
-            read_of.update(group.read)
-            for split, name, problem in group.problems:
+        for read_here, of_split, problems in map_groups(convert, corpus.items, *how):
+            read_of.update(read_here)
+            for split, name, problem in problems:
                 if task.complete and split != "train":
                     raise ConfigurationError(
                         f"{name} of {split}: {problem}: such {task.units} are filtered out of the "
                         "training set only, because scores need the whole set: shorten or remove it"
                     )
                 removed.add(split, name, problem)
-            of_split = group.rows
             if task.valid_every:
                 before = examples["train"] + examples["valid"]
                 of_split = _held_out(of_split, task.valid_every, before)
@@ -244,10 +243,8 @@ def read(folder: Path, task: Task, corpus: Corpus, workers: int) -> dict[str, An
     for split, count in examples.items():
         if not count:
             raise ConfigurationError(_nothing(task, split, read_of, removed))
-    if task.names:
-        removed.show(folder / REMOVED)
-    reasons = dict(removed.reasons)
-    return {"read": read_of["train"], "examples": examples, "words": words, "removed": reasons}
+    parts = {"read": read_of["train"], "examples": examples, "words": words}
+    return {**parts, "removed": removed.reasons}
 
 
 def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Removed) -> str:
@@ -270,31 +267,26 @@ def _nothing(task: Task, split: str, read_of: dict[str, int], removed: report.Re
     )
 
 
-class _Group(NamedTuple):
-    """Examples of a group of items: how many each split has; the columns of each that can be used;
+def _converted(
+    task: Task, parse: Parse, items: Sequence[Any]
+) -> tuple[dict[str, int], dict[str, list[tuple[str, ...]]], list[tuple[str, str, str]]]:
+    """How many examples of each split there are; by split the columns of those that can be used;
     split, name and problem of the others.
     """
-
-    read: dict[str, int]
-    rows: dict[str, list[tuple[str, ...]]]
-    problems: list[tuple[str, str, str]]
-
-
-def _converted(task: Task, parse: Parse, items: Sequence[Any]) -> _Group:
-    group = _Group(Counter(), defaultdict(list), [])
+    read, rows, problems = Counter[str](), defaultdict[str, list[tuple[str, ...]]](list), []
     for item in items:
         split, name, source, target, problem = parsed(parse, item)
         columns: tuple[str, ...] = ()
         if not problem:
             example = Example(split, name, normalise(source), normalise(target))
             problem, columns = task.convert(example)
-        group.read[split] += 1
+        read[split] += 1
         if problem:
-            group.problems.append((split, report.printable(name), problem))
+            problems.append((split, report.printable(name), problem))
         else:
             named = (report.printable(name),) if task.names else ()
-            group.rows[split].append((*columns, *named))
-    return group
+            rows[split].append((*columns, *named))
+    return read, rows, problems
 
 
 def _held_out(rows: dict[str, list[Any]], every: int, before: int) -> dict[str, list[Any]]:
@@ -314,8 +306,6 @@ def _subwords(folder: Path, task: Task, like: Path | None, results: dict[str, An
         step("learn subwords")
         samples = task.samples(folder)
         results["learnt_on_one_line_of"] = step_of_lines(samples)
-        for line in report.learnt_on(results):
-            print(line, file=sys.stderr)
         kind.learn(samples, path, task.settings["vocab_size"], task.symbols)
     model = kind(path)
     results["subwords"] = f"{len(model):,} {model.contents}"
@@ -403,8 +393,6 @@ def step(name: str) -> None:
     print(f"{name} ...", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def _open(path: Path) -> Iterator[IO[str]]:
+def _open(path: Path) -> IO[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        yield file
+    return open(path, "w", encoding="utf-8", newline="\n")

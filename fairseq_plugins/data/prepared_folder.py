@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Union
@@ -37,7 +37,7 @@ class Record:
 
     @classmethod
     def read(cls, folder: str | Path) -> "Record":
-        """That of a folder; without settings if this package did not prepare the folder."""
+        """Read the record of a folder; it has no settings if another program made the folder."""
         stored = read_json(Path(folder) / RECORD)
         parts = stored.items() if isinstance(stored, dict) else ()
         names = [each.name for each in fields(cls)]
@@ -57,7 +57,7 @@ class Prepared:
 
     @functools.cached_property
     def record(self) -> Record:
-        """What it says of itself."""
+        """The content of its `preparation.json`."""
         return Record.read(self.folder)
 
     @property
@@ -80,7 +80,7 @@ class Prepared:
 
     @functools.cached_property
     def processing(self) -> Processing:
-        """How its text is processed.
+        """The settings by which its text is processed.
 
         Raises:
             ConfigurationError: this package did not prepare the folder for text with two sides.
@@ -117,7 +117,7 @@ class Prepared:
         return kind(subword_model(self.folder, kind.file_name))
 
     def processor(self, source_lang: str, target_lang: str) -> Processor:
-        """Converts new text of its languages, in any direction.
+        """Return what converts new text of its languages, in either direction.
 
         Raises:
             ConfigurationError: as `processing` and `subwords`, or it has other languages.
@@ -178,6 +178,14 @@ def check_intact(folder: Path, path: Path) -> None:
             f"{path} is damaged or another file (its SHA-256 is not the one in {RECORD}): copy it "
             "again from the prepared folder, or prepare that again"
         )
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """A checksum of everything read from a folder; equal settings may have different content."""
+    content = hashlib.sha256()
+    for path in paths:
+        content.update(f"{path.name} {digest(path)}\n".encode())
+    return content.hexdigest()
 
 
 def subword_model(folder: Path, name: str) -> Path:

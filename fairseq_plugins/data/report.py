@@ -1,6 +1,5 @@
 """The report of a preparation: how much was read, kept, skipped and learnt."""
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,19 +38,16 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def lines_of(
-    task: Any, results: dict[str, Any], options: Sequence[str], notes: Iterable[str]
-) -> list[str]:
+def lines_of(task: Any, results: dict[str, Any], notes: Iterable[str]) -> list[str]:
     """The lines of the report of a folder that the pipeline has made.
 
     Args:
         task: the kind of data.
         results: what the pipeline has counted.
-        options: for each side to report, the option of training that limits its length.
         notes: more lines.
     """
     settings, types = task.settings, results["types"]
-    sides = dict(zip(task.sides, options))
+    sides = dict(zip(task.sides, task.longest))
     measured = {
         f"{split}.{side}": results["sides"][f"{split}.{side}"]
         for split in task.splits
@@ -82,7 +78,9 @@ def lines_of(
     if "subwords" in results:
         asked = f"of {settings['vocab_size']:,} asked for"
         origin = "of another folder (--like)" if "like" in settings else asked
-        lines += [f"Subwords: {results['subwords']} {origin}", *learnt_on(results)]
+        lines += [f"Subwords: {results['subwords']} {origin}"]
+        if (every := results.get("learnt_on_one_line_of", 1)) > 1:
+            lines += [f"Subwords were learnt on one training line in {every:,}"]
     lines += ["Dictionary: " + ", ".join(f"{side} {types[side]:,} types" for side in sides)]
     lines[-1] += ", in one for both sides" * settings.get("joined_dictionary", False)
     return [*lines, *unknown_tokens(measured, "tokens"), NORMALISED, "", *notes]
@@ -113,7 +111,7 @@ def removed_lines(reasons: dict[str, int], units: str) -> list[str]:
 
 
 class Removed:
-    """What cannot be used: written to a file, counted by its reason.
+    """The texts that cannot be used: it writes them to a file and counts their reasons.
 
     Attributes:
         of_split: how many of each split have each reason, which is the part of a problem before its
@@ -128,7 +126,7 @@ class Removed:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many have each reason, in all splits."""
+        """How many texts of all splits have each reason."""
         return dict(sum(self.of_split.values(), Counter()))
 
     def add(self, split: str, name: str, problem: str) -> None:
@@ -140,23 +138,7 @@ class Removed:
         self.file.write(f"{split}\t{name}\t{problem}\n")
         self.first.setdefault(split, f"{split}  {name}  {problem}")
 
-    def show(self, path: Path) -> None:
-        """Print how many there are, and the first one; `path` has all."""
-        if count := sum(self.reasons.values()):
-            reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.reasons.items())
-            print(
-                f"skipped: {counted(count, 'documents')}, which {path} names: {reasons}; the first "
-                f"is {next(iter(self.first.values()))}",
-                file=sys.stderr,
-            )
-
 
 def printable(text: str) -> str:
     """The text with escapes for bytes that are not UTF-8, such as in file names."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def learnt_on(results: dict[str, Any]) -> list[str]:
-    """A line about subwords that were learnt on a sample."""
-    every = results.get("learnt_on_one_line_of", 1)
-    return [f"Subwords were learnt on one training line in {every:,}"] if every > 1 else []

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.data.binary import Encoder, Pieces
-from fairseq_plugins.data.folder import WORK
 from fairseq_plugins.data.pipeline import Shards, Task, prepare_folder
+from fairseq_plugins.data.preparation import WORK
 from fairseq_plugins.data.pretraining import Pretraining
 from fairseq_plugins.data.readers import RAW, Example, Inputs, Item, Unusable, values
 from fairseq_plugins.files import count_lines, read_pairs, write_lines

@@ -13,10 +13,9 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_plugins.data import report, summarization, translation
-from fairseq_plugins.data.folder import WORK, Preparation
-from fairseq_plugins.data.like import fingerprint
 from fairseq_plugins.data.pipeline import prepare
-from fairseq_plugins.data.prepared_folder import Prepared, needed_files
+from fairseq_plugins.data.preparation import WORK, Preparation
+from fairseq_plugins.data.prepared_folder import Prepared, fingerprint, needed_files
 from fairseq_plugins.data.readers import RAW, TOO_LONG, Corpus, Example
 from fairseq_plugins.distill.request import DistillationRequest
 from fairseq_plugins.distill.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teacher, Texts

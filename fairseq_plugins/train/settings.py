@@ -12,8 +12,7 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
 )
 
-from fairseq_plugins.data.like import fingerprint
-from fairseq_plugins.data.prepared_folder import dictionaries
+from fairseq_plugins.data.prepared_folder import dictionaries, fingerprint
 from fairseq_plugins.train.batch_size import Batch
 from fairseq_plugins.train.run_folder import PER_UPDATE
 

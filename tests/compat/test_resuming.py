@@ -101,8 +101,7 @@ def test_two_trainings_in_one_folder(begun, run_train, tmp_path, monkeypatch):
     copy = shutil.copytree(folder, tmp_path / "run")
     monkeypatch.setattr(files, "PATIENCE", 0)
     before = (copy / "checkpoint_last.pt").read_bytes()
-    with open(copy / LOCK, "w") as other:
-        files.lock(other, copy, "training")
+    with files.alone_in(copy, "training", name=LOCK):
         with pytest.raises(ConfigurationError, match=f"^another training is running in {copy}: "):
             run_train(*words, "--save-dir", copy, "--max-update", 4)
     assert (copy / "checkpoint_last.pt").read_bytes() == before

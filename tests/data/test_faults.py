@@ -17,7 +17,7 @@ from fairseq_plugins import files
 from fairseq_plugins.cli import prepare_summarization, prepare_translation
 from fairseq_plugins.data import iwslt14
 from fairseq_plugins.data.bidirectional import join_directions
-from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.preparation import Preparation
 from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.data.stories import read_story_files
 from fairseq_plugins.errors import ConfigurationError
@@ -78,13 +78,9 @@ def test_a_bad_line_of_json_is_left_out_and_named(tmp_path, monkeypatch, capsys)
     for number, (found, reason) in enumerate(zip(removed, BAD.values())):
         assert found[:2] == ["train", f"train:{2 * number + 1}"]
         assert found[2].startswith(reason)
-    said = capsys.readouterr()
-    assert (
-        "skipped: 18 documents, which " in said.err
-        and said.err.count("train:") == 1
-        and "Filtered out: 18 documents" in said.out
-    )
-    assert "  4  not UTF-8\n" in said.out and "  4  no JSON\n" in said.out
+    said = capsys.readouterr().out
+    assert "Filtered out: 18 documents, which removed.txt names" in said
+    assert "  4  not UTF-8\n" in said and "  4  no JSON\n" in said
 
 
 def test_a_pair_with_a_line_too_long_is_left_out_of_train(tmp_path, corpus, monkeypatch, capsys):
@@ -263,7 +259,7 @@ def test_a_preparation_that_ends_while_another_begins(tmp_path, monkeypatch, whe
         files.write_lines(preparation.folder / "text", ["a"])
         monkeypatch.setattr(os, "replace", rename)
         preparation.finish({})
-    how = "another process is preparing {}.part".format(tmp_path / "data")
+    how = f"another preparation is running in {tmp_path / 'data'}.part: wait for it, or stop it"
     assert seen == [how if when == "before the rename" else "finished"]
     assert (tmp_path / "data/text").read_text() == "a\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
@@ -318,7 +314,7 @@ def test_an_unfinished_folder_is_emptied_but_for_what_is_kept(tmp_path, capsys):
         files.write_lines(preparation.folder / "downloads" / "archive", ["a"])
         files.write_lines(preparation.folder / "work" / "text", ["a"])
         (preparation.folder / "link").symlink_to(tmp_path)
-        assert "another process is preparing" in refused(Preparation, tmp_path / "data", {"a": 1})
+        assert "another preparation is running" in refused(Preparation, tmp_path / "data", {"a": 1})
     assert capsys.readouterr().err == ""
     with Preparation(tmp_path / "data", {"a": 2}, keep=["downloads"]) as preparation:
         names = {path.name for path in preparation.folder.iterdir()}

@@ -17,7 +17,7 @@ from typing import Any
 
 from fairseq_plugins.data import report
 from fairseq_plugins.data.binary import binarise_words
-from fairseq_plugins.data.folder import Preparation
+from fairseq_plugins.data.preparation import Preparation
 from fairseq_plugins.data.readers import SPLITS
 from fairseq_plugins.data.report import (
     NORMALISED,

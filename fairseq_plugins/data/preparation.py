@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fairseq_plugins.data.length_ratios import length_ratios
 from fairseq_plugins.data.prepared_folder import RECORD, Record, needed_files
 from fairseq_plugins.errors import ConfigurationError, check_path
-from fairseq_plugins.files import PART, digest, flush_to_disk, lock, open_to_append, write_json
+from fairseq_plugins.files import PART, alone_in, digest, flush_to_disk, write_json
 from fairseq_plugins.system.progress import progress_bar
 
 LOCK = "preparation.lock"  # a training's "lock" does not make a folder ours
@@ -50,7 +50,7 @@ class Preparation:
         self.folder = self.destination.parent / (self.destination.name + PART)
         self.settings = json.loads(json.dumps(settings))
         self.results: dict[str, Any] = {}
-        self._lock: IO[str] | None = None
+        self._lock = contextlib.ExitStack()
         self.finished = self._is_finished()
         if self.finished:
             return
@@ -63,26 +63,22 @@ class Preparation:
             )
         check_path("DIR", self.destination, "," + os.pathsep)
         try:
-            self._open(keep)
-        except Exception as error:
-            self.__exit__(None, None, None)
-            if isinstance(error, BlockingIOError):
-                raise ConfigurationError(f"another process is preparing {self.folder}") from None
-            if isinstance(error, OSError):
-                why = f"{self.folder} cannot be written: {error.strerror}"
-                raise ConfigurationError(why) from None
-            raise
+            with contextlib.ExitStack() as stack:
+                self._open(stack, keep)
+                self._lock = stack.pop_all()
+        except OSError as error:
+            why = f"{self.folder} cannot be written: {error.strerror}"
+            raise ConfigurationError(why) from None
 
-    def _open(self, keep: Sequence[str]) -> None:
-        """Create the folder, or empty it but for `keep`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()) and not (self.folder / LOCK).exists():
+    def _open(self, stack: contextlib.ExitStack, keep: Sequence[str]) -> None:
+        """Create the folder and lock it, and empty it but for `keep`."""
+        lock = self.folder / LOCK
+        if self.folder.exists() and any(self.folder.iterdir()) and not lock.exists():
             raise ConfigurationError(
                 f"{self.folder} exists and was not made by this command: rename it, or choose "
                 "another folder"
             )
-        self._lock = open_to_append(self.folder / LOCK)
-        lock(self._lock, self.folder, "preparation")
+        stack.enter_context(alone_in(self.folder, "preparation", 0, LOCK))
         self.finished = self._is_finished()
         if self.finished:  # another process finished it meanwhile
             if self.folder.exists() and [path.name for path in self.folder.iterdir()] == [LOCK]:
@@ -101,8 +97,7 @@ class Preparation:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
         if isinstance(error, OSError):
             raise ConfigurationError(
                 f"{error.filename or self.folder}: {error.strerror or error}. {self.destination} "
