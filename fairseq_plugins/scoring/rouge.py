@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,12 +37,6 @@ UNICODE = "tok:unicode-2"  # in signatures: the second version of `words`
 UNKNOWN = (("<<unk>>", " unknownwordofreference "), ("<unk>", " unknownwordofsummary "))
 
 
-class UnicodeWords:
-    """A tokenizer for rouge-score, whose own tokenizer supports only the letters a to z."""
-
-    tokenize = staticmethod(words)
-
-
 def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
     """The tokenizer that these options of ROUGE choose; it has `tokenize(text)`.
 
@@ -55,21 +50,14 @@ def tokenizer_of(stemmer: bool, unicode: bool) -> Any:
             "ROUGE with a stemmer and with words of any script: Porter's stemmer is only for "
             "English: give one of the two options"
         )
-    return UnicodeWords() if unicode else DefaultTokenizer(stemmer)
+    # rouge-score's own tokenizer supports only the letters a to z
+    return SimpleNamespace(tokenize=words) if unicode else DefaultTokenizer(stemmer)
 
 
 OTHER_SCRIPTS = (
     "for other scripts count words of any script (--rouge-unicode, --eval-rouge-unicode, or "
     "--unicode of evaluate and lead-baseline)"
 )
-
-
-class Estimate(NamedTuple):
-    """A mean over documents, 0 to 100, and its 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def prepare(text: str) -> str:
@@ -98,7 +86,7 @@ def score_documents(
         references: texts from `prepare`, one per document.
         summaries: texts from `prepare`, one per document.
         stemmer: strip suffixes with Porter's stemmer, as the papers' ROUGE-1.5.5 does with `-m`.
-        unicode: words of any script (`UnicodeWords`), not only of letters a to z.
+        unicode: words of any script (`languages.words`), not only of letters a to z.
         workers: number of processes; None: for many documents one per core.
 
     Returns:
@@ -140,20 +128,28 @@ class Rouge(NamedTuple):
     """ROUGE of a set of summaries.
 
     Attributes:
-        estimates: `METRICS` -> `VALUES` -> Estimate.
         scores: see `score_documents`.
         signature: everything that changes the figures.
         warnings: problems that affect the meaning of the figures.
     """
 
-    estimates: dict[str, dict[str, Estimate]]
     scores: np.ndarray
     signature: str
     warnings: list[str]
 
     def f1(self, metric: str) -> float:
         """The F1 of one of `METRICS`, 0 to 100."""
-        return self.estimates[metric]["fmeasure"].mean
+        return float((100 * self.scores[:, METRICS.index(metric), 0]).mean())
+
+    def intervals(self) -> np.ndarray:
+        """The ends of the 95 % bootstrap intervals of means over documents, 0 to 100.
+
+        Returns:
+            2 x 4 (`METRICS`) x 3 (`VALUES`).
+        """
+        flat = 100 * self.scores.reshape(len(self.scores), -1)
+        ends = interval(resampled(lambda sums: sums / len(flat), flat))
+        return ends.reshape(2, *self.scores.shape[1:])
 
     def table(self) -> str:
         """All figures as text, one line per metric, with the signature and warnings."""
@@ -161,12 +157,12 @@ class Rouge(NamedTuple):
             "ROUGE-1/2/L/Lsum F1 = " + "/".join(f"{self.f1(m):.2f}" for m in METRICS),
             f"  {'':<11}{'F1':>7}  {'95 % interval':<16}{'precision':>9}{'recall':>8}",
         ]
-        for metric in METRICS:
-            f1, precision, recall = (self.estimates[metric][value] for value in VALUES)
-            interval = f"[{f1.low:.2f}, {f1.high:.2f}]"
+        means, (low, high) = (100 * self.scores).mean(axis=0), self.intervals()
+        for n, metric in enumerate(METRICS):
+            f1, precision, recall = means[n]
+            ends = f"[{low[n, 0]:.2f}, {high[n, 0]:.2f}]"
             lines.append(
-                f"  {NAMES[metric]:<11}{f1.mean:>7.2f}  {interval:<16}{precision.mean:>9.2f}"
-                f"{recall.mean:>8.2f}"
+                f"  {NAMES[metric]:<11}{f1:>7.2f}  {ends:<16}{precision:>9.2f}{recall:>8.2f}"
             )
         lines.append("  signature  " + self.signature)
         lines += ["  warning: " + warning for warning in self.warnings]
@@ -196,13 +192,8 @@ def rouge(
     references = [prepare(text) for text in references]
     summaries = [prepare(text) for text in summaries]
     scores = score_documents(references, summaries, stemmer, unicode, workers)
-    flat = 100 * scores.reshape(len(scores), -1)
-    low, high = interval(resampled(lambda sums: sums / len(flat), flat))
-    found = map(Estimate, flat.mean(axis=0).tolist(), low.tolist(), high.tolist())
-    # from left to right, as in `flat`
-    estimates = {metric: {value: next(found) for value in VALUES} for metric in METRICS}
     warnings = _warnings(references, summaries, unknown, unicode)
-    return Rouge(estimates, scores, _signature(stemmer, unicode), warnings)
+    return Rouge(scores, _signature(stemmer, unicode), warnings)
 
 
 def _warnings(
@@ -226,9 +217,7 @@ def _warnings(
             "dictionary lacks, which no summary can match: prepare the data with one "
             "dictionary for both sides"
         )
-    count, problem = lost_words(references, unicode)
-    if problem:
-        warnings.append(counted(count, problem) if count else problem)
+    warnings += filter(None, [lost_words(references, unicode)])
     if not any("\n" in text for text in references):
         warnings.append(
             "no reference has a second sentence, so ROUGE-Lsum is ROUGE-L: summaries of several "
@@ -237,24 +226,20 @@ def _warnings(
     return warnings
 
 
-def lost_words(references: Sequence[str], unicode: bool) -> tuple[int, str]:
-    """Whether ROUGE misses words of references.
-
-    Returns:
-        the number of references without a word, and why, and what to do; empty if it finds all.
-    """
+def lost_words(references: Sequence[str], unicode: bool) -> str:
+    """Which words of references ROUGE misses, and what to do; empty if it finds all."""
     tokenizer = tokenizer_of(False, unicode)
     count = sum(bool(text.strip()) and not tokenizer.tokenize(text) for text in references)
     if count:
-        told = "documents had a reference without a letter"
-        told += ("" if unicode else " a to z") + " or a digit, which scores 0"
-        return count, told if unicode else f"{told}: {OTHER_SCRIPTS}"
+        letter, how = ("letter", "") if unicode else ("letter a to z", f": {OTHER_SCRIPTS}")
+        told = f"documents had a reference without a {letter} or a digit, which scores 0"
+        return counted(count, told + how)
     if unicode and main_script(references) in WITHOUT_SPACES:
-        return 0, (
+        return (
             "Thai, Lao, Khmer and Burmese need spaces between words; without them ROUGE compares "
             "whole phrases"
         )
-    return 0, ""
+    return ""
 
 
 def _signature(stemmer: bool, unicode: bool) -> str:
@@ -288,20 +273,10 @@ class RougeScorer(BaseScorer):
     def __init__(self, cfg: RougeConfig) -> None:
         super().__init__(cfg)
         tokenizer_of(cfg.rouge_stemmer, cfg.rouge_unicode)
-        self._result: Rouge | None = None
-
-    def add_string(self, ref: str, pred: str) -> None:
-        """Add a document: its reference and the summary to score."""
-        super().add_string(ref, pred)
-        self._result = None
 
     def result(self) -> Rouge:
         """All figures of the documents added so far."""
-        if self._result is None:
-            self._result = rouge(
-                self.ref, self.pred, self.cfg.rouge_stemmer, self.cfg.rouge_unicode
-            )
-        return self._result
+        return rouge(self.ref, self.pred, self.cfg.rouge_stemmer, self.cfg.rouge_unicode)
 
     def score(self) -> float:
         """F1 of ROUGE-Lsum, 0 to 100."""

@@ -26,13 +26,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_plugins.data.lengths import describe_cut
 from fairseq_plugins.files import json_object
 from fairseq_plugins.options.fields import option
-from fairseq_plugins.scoring.rouge import (
-    METRICS,
-    lost_words,
-    prepare,
-    score_documents,
-    tokenizer_of,
-)
+from fairseq_plugins.scoring import rouge
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +68,7 @@ class SummarizationTask(TranslationTask):
     def __init__(self, cfg: SummarizationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
         if cfg.eval_rouge:
-            tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
+            rouge.tokenizer_of(cfg.eval_rouge_stemmer, cfg.eval_rouge_unicode)  # refuses both
         self._checked = False  # whether a batch of references was searched for lost words
         self._model_positions: list[tuple[int, int]] = []
 
@@ -151,7 +145,7 @@ class SummarizationTask(TranslationTask):
             return
         documents = _total(logging_outputs, "_rouge_documents")
         if documents:
-            for metric in METRICS:
+            for metric in rouge.METRICS:
                 mean = _total(logging_outputs, "_rouge_" + metric) / documents
                 metrics.log_scalar(metric, mean, documents, round=2)
 
@@ -163,22 +157,19 @@ class SummarizationTask(TranslationTask):
             self._text(utils.strip_pad(target, self.tgt_dict.pad()), escape_unk=True)
             for target in sample["target"]
         ]
-        references = [prepare(text) for text in references]
         unicode = self.cfg.eval_rouge_unicode
         if not self._checked:  # validation begins with the same batch each time
             self._checked = True
-            _, problem = lost_words(references, unicode)
-            if problem:
+            if problem := rouge.lost_words(references, unicode):
                 logger.warning(f"ROUGE: {problem}")
-        summaries = [prepare(text) for text in summaries]
-        scores = score_documents(
+        scores = rouge.score_documents(
             references, summaries, self.cfg.eval_rouge_stemmer, unicode, workers=1
         )
-        return dict(zip(METRICS, (100 * scores[:, :, 0].sum(axis=0)).tolist()))
+        return dict(zip(rouge.METRICS, (100 * scores[:, :, 0].sum(axis=0)).tolist()))
 
     def _text(self, tokens: torch.Tensor, escape_unk: bool = False) -> str:
         how = self.cfg.eval_rouge_remove_bpe
-        return self.tgt_dict.string(tokens.int().cpu(), how, escape_unk=escape_unk)
+        return rouge.prepare(self.tgt_dict.string(tokens.int().cpu(), how, escape_unk=escape_unk))
 
 
 def _total(logging_outputs: list[dict[str, Any]], key: str) -> float:

@@ -13,17 +13,19 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.scoring import rouge as module
 from fairseq_plugins.scoring.rouge import (
     METRICS,
+    VALUES,
     RougeConfig,
     RougeScorer,
-    UnicodeWords,
     prepare,
     rouge,
     score_documents,
 )
+from fairseq_plugins.text.languages import words
 
 
 def estimate(reference, summary, metric, value="fmeasure", **how):
-    return rouge([reference], [summary], **how).estimates[metric][value].mean
+    scores = rouge([reference], [summary], **how).scores[0, METRICS.index(metric)]
+    return 100 * scores[VALUES.index(value)]
 
 
 def random_texts(count, seed):
@@ -87,11 +89,12 @@ def test_equals_rouge_score_called_directly(stemmer):
     ]
     result = rouge(references, summaries, stemmer=stemmer)
     assert len(result.scores) == 40 and not result.warnings
-    for metric in METRICS:
-        for value, found in result.estimates[metric].items():
-            expected = 100 * sum(getattr(s[metric], value) for s in scores) / len(scores)
-            assert found.mean == pytest.approx(expected)
-            assert found.low < found.mean < found.high
+    low, high = result.intervals()
+    for n, metric in enumerate(METRICS):
+        expected = [100 * sum(getattr(s[metric], v) for s in scores) / len(scores) for v in VALUES]
+        assert list(100 * result.scores.mean(axis=0)[n]) == pytest.approx(expected)
+        assert (low[n] < expected).all() and (expected < high[n]).all()
+        assert result.f1(metric) == pytest.approx(expected[0])
 
 
 def test_unknown_words_never_match():
@@ -150,6 +153,6 @@ def test_scorer_sees_documents_added_after_a_score():
 
 
 def test_each_chinese_character_is_a_word_also_rare_and_half_width_ones():
-    assert UnicodeWords().tokenize("\u4eca\u65e5 \U00020000\U00020001 \uff71\uff72") == [
+    assert words("\u4eca\u65e5 \U00020000\U00020001 \uff71\uff72") == [
         *("\u4eca", "\u65e5", "\U00020000", "\U00020001", "\u30a2", "\u30a4")
     ]
