@@ -11,32 +11,12 @@ import importlib
 
 # of those that replace the same function of fairseq, the last is called first
 MODULES = (
-    "uncompiled",
-    "literals",
-    "unpickling",
-    "checkpoints",
-    "stored_options",
-    "batches",
-    "numpy_names",
-    "loss_scale",
-    "command_line",
-    "distributed",
-    "training_options",
-    "data_files",
-    "resuming",
-    "nan_detector",
-    "generation",
-    "mismatched_models",
-    "best_score",
-    "intact_checkpoints",
-    "data_loaders",
-    "deprecated_calls",
-    "stopping",
-    "multi_tensor",
-    "cudnn_attention",
-    "ema",
-    "progress",
-)
+    "uncompiled", "literals", "unpickling", "checkpoints", "stored_options", "batches",
+    "numpy_names", "loss_scale", "command_line", "distributed", "training_options", "data_files",
+    "resuming", "nan_detector", "generation", "mismatched_models", "best_score",
+    "intact_checkpoints", "data_loaders", "deprecated_calls", "stopping", "multi_tensor",
+    "cudnn_attention", "ema", "progress",
+)  # fmt: skip
 
 
 def apply() -> None:

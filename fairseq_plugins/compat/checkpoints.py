@@ -28,14 +28,6 @@ class RefusedCheckpoint(ConfigurationError, pickle.UnpicklingError):
     """The file is damaged, not a checkpoint, or contains something that fairseq never writes."""
 
 
-def unreadable(path: str, reason: str) -> RefusedCheckpoint:
-    """The error for a file that is damaged or not a checkpoint."""
-    return RefusedCheckpoint(
-        f"checkpoint {path} cannot be read: it is damaged or not a checkpoint of fairseq "
-        f"({reason}). Use another copy, or another checkpoint of the same training"
-    )
-
-
 @repair()
 def read_checkpoints_safely() -> None:
     """Load checkpoints without running code from them.
@@ -88,9 +80,14 @@ def read_checkpoint(file: BinaryIO, **_options: Any) -> dict[str, Any]:
 
 
 def _damaged(path: str, error: Exception) -> RefusedCheckpoint:
+    """The error for a file that is damaged or not a checkpoint."""
     told = isinstance(error, (ValueError, OSError, zipfile.BadZipFile, pickle.UnpicklingError))
     reason = str(error).strip().partition("\n")[0] if told else ""
-    return unreadable(path, reason or "its content is not what fairseq writes")
+    reason = reason or "its content is not what fairseq writes"
+    return RefusedCheckpoint(
+        f"checkpoint {path} cannot be read: it is damaged or not a checkpoint of fairseq "
+        f"({reason}). Use another copy, or another checkpoint of the same training"
+    )
 
 
 @repair(checkpoint_utils, "load_model_ensemble_and_task")

@@ -30,10 +30,8 @@ def start_data_loaders() -> None:
     Each worker would leave a folder with a socket in TMPDIR, because torch kills it. All use the
     folder of their training, which Python removes when the training ends.
     """
-    utilities = Overlay(torch.utils)
-    overlay(iterators, "torch", utils=utilities)
-    vars(utilities)["data"] = Overlay(torch.utils.data)
-    vars(utilities.data).update(DataLoader=_DataLoader)
+    data = Overlay(torch.utils.data, DataLoader=_DataLoader)
+    overlay(iterators, "torch", utils=Overlay(torch.utils, data=data))
 
 
 class _DataLoader(torch.utils.data.DataLoader):

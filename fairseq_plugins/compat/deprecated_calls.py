@@ -18,13 +18,11 @@ PADDING, ATTENTION = 14, 16  # positions of the masks in the arguments of torch'
 @repair()
 def name_the_device_of_mixed_precision() -> None:
     """Use `torch.amp` instead of `torch.cuda.amp`, which warns in every training."""
-    cuda = Overlay(torch.cuda)
-    amp: Any = Overlay(torch.cuda.amp)
-    vars(cuda)["amp"] = amp
-    amp.autocast = functools.partial(torch.amp.autocast, "cuda")
-    amp.GradScaler = functools.partial(torch.amp.GradScaler, "cuda")
+    autocast = functools.partial(torch.amp.autocast, "cuda")
+    scaler = functools.partial(torch.amp.GradScaler, "cuda")
+    amp = Overlay(torch.cuda.amp, autocast=autocast, GradScaler=scaler)
     for module in (fairseq_task, amp_optimizer):
-        overlay(module, "torch", cuda=cuda)
+        overlay(module, "torch", cuda=Overlay(torch.cuda, amp=amp))
 
 
 @repair()

@@ -116,7 +116,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: dict[str, Any]) -> None:
         port = free.getsockname()[1]
     distributed.distributed_init_method = f"tcp://localhost:{port}"
     distributed.distributed_rank = None  # distributed_main sets it in each process
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // size)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(cpu.available_threads(size)))
     stopping.spawn(
         distributed_utils.distributed_main,
         args=(main, cfg, dict(kwargs, start_rank=0)),
@@ -126,13 +126,7 @@ def _spawn_on_cpu(cfg: Any, main: Callable, kwargs: dict[str, Any]) -> None:
 
 @repair(Trainer, "__init__")
 def check_the_machine(
-    original: Callable,
-    self: Trainer,
-    cfg: Any,
-    task: Any,
-    model: Any,
-    *args: Any,
-    **kwargs: Any,
+    original: Callable, self: Trainer, cfg: Any, *args: Any, **kwargs: Any
 ) -> None:
     """Check the trainer's options against the machine.
 
@@ -159,7 +153,7 @@ def check_the_machine(
         if common.bf16:
             warn_if_emulated()
     _check_quant_noise(cfg)
-    original(self, cfg, task, model, *args, **kwargs)
+    original(self, cfg, *args, **kwargs)
 
 
 def warn_if_emulated() -> None:

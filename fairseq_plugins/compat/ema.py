@@ -4,7 +4,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins.compat.patch import repair
@@ -19,15 +18,9 @@ def average_shared_weights_once(
     fairseq updates once per name, so embeddings with two names, shared with the output, decay by
     the square of --ema-decay. A buffer of integers ends the training.
     """
-    state: dict[str, Any] = {}
-    seen: set[int] = set()
-    averaged = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
-    for name, value in new_model.state_dict().items():
-        if torch.is_tensor(value):
-            if value.data_ptr() in seen:
-                continue
-            seen.add(value.data_ptr())
-            if name not in averaged:
-                self.skip_keys = {*self.skip_keys, name}
-        state[name] = value
+    once = {name for name, _ in new_model.named_parameters()}
+    named = {name for name, _ in new_model.named_parameters(remove_duplicate=False)}
+    state = new_model.state_dict()
+    self.skip_keys = {*self.skip_keys, *(state.keys() - named)}  # which are copied
+    state = {name: state[name] for name in state if name in once or name not in named}
     original(self, SimpleNamespace(state_dict=lambda: state), updates)

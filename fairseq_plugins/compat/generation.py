@@ -8,16 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from fairseq import search
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.scoring.bleu import SacrebleuScorer
 from fairseq.scoring.chrf import ChrFScorer
-from fairseq.search import (
-    BeamSearch,
-    DiverseBeamSearch,
-    LengthConstrainedBeamSearch,
-    PrefixConstrainedBeamSearch,
-)
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from fairseq_plugins.compat.patch import after_parsing, repair
@@ -29,10 +24,10 @@ from fairseq_plugins.options.search import check as check_values
 ONLY_IN_GENERATE = ("lm_path", "results_path", "score_reference")
 
 
-@repair(DiverseBeamSearch, "step")
+@repair(search.DiverseBeamSearch, "step")
 def number_diverse_beams_within_the_batch(
     original: Callable,
-    self: DiverseBeamSearch,
+    self: search.DiverseBeamSearch,
     step: int,
     lprobs: torch.Tensor,
     scores: torch.Tensor | None,
@@ -52,9 +47,9 @@ def number_diverse_beams_within_the_batch(
     return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)
 
 
-@repair(DiverseBeamSearch, "__init__")
+@repair(search.DiverseBeamSearch, "__init__")
 def end_diverse_hypotheses(
-    original: Callable, self: DiverseBeamSearch, *args: Any, **kwargs: Any
+    original: Callable, self: search.DiverseBeamSearch, *args: Any, **kwargs: Any
 ) -> None:
     """End the hypotheses of `--diverse-beam-groups` at the end of the sentence.
 
@@ -68,10 +63,10 @@ def end_diverse_hypotheses(
         self.candidate_multiple = 2
 
 
-@repair(PrefixConstrainedBeamSearch, "step")
+@repair(search.PrefixConstrainedBeamSearch, "step")
 def end_constrained_hypotheses(
     original: Callable,
-    self: PrefixConstrainedBeamSearch,
+    self: search.PrefixConstrainedBeamSearch,
     step: int,
     lprobs: torch.Tensor,
     scores: torch.Tensor | None,
@@ -85,12 +80,12 @@ def end_constrained_hypotheses(
     """
     rows = lprobs.view(-1, 1, lprobs.size(-1))
     mask = self.apply_mask(rows, prev_output_tokens, original_batch_idxs)
-    return BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
+    return search.BeamSearch.step(self, step, lprobs + mask.view_as(lprobs), scores)
 
 
-@repair(LengthConstrainedBeamSearch, "set_src_lengths")
+@repair(search.LengthConstrainedBeamSearch, "set_src_lengths")
 def match_the_words_of_the_source(
-    original: Callable, self: LengthConstrainedBeamSearch, lengths: torch.Tensor
+    original: Callable, self: search.LengthConstrainedBeamSearch, lengths: torch.Tensor
 ) -> None:
     """Let `--match-source-len` write as many tokens as the source has.
 

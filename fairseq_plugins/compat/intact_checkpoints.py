@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,13 @@ def resume_from_the_newest_intact_checkpoint(
         )
     if wrong is not None:
         raise ConfigurationError(wrong)
-    with _restoring(cfg, path):
+    options = cfg.restore_file, cfg.finetune_from_model
+    try:
+        if path is not None:
+            cfg.restore_file, cfg.finetune_from_model = path, None
         return original(cfg, trainer, **kwargs)
+    finally:
+        cfg.restore_file, cfg.finetune_from_model = options
 
 
 @repair(Trainer, "save_checkpoint")
@@ -157,20 +162,6 @@ def remove_a_last_checkpoint_that_is_not_the_last(
     if stale and last != Path(filename) and self.should_save_checkpoint_on_current_rank:
         last.unlink(missing_ok=True)
     return saved
-
-
-@contextlib.contextmanager
-def _restoring(cfg: Any, path: str | None) -> Iterator[None]:
-    """Set the options to restore this checkpoint, and restore the options at the end."""
-    if path is None:
-        yield
-        return
-    before = cfg.restore_file, cfg.finetune_from_model
-    cfg.restore_file, cfg.finetune_from_model = path, None
-    try:
-        yield
-    finally:
-        cfg.restore_file, cfg.finetune_from_model = before
 
 
 def _find_checkpoint(cfg: Any, suffix: str) -> str | None:
@@ -209,14 +200,10 @@ def _find_checkpoint(cfg: Any, suffix: str) -> str | None:
         return str(newest.with_name(newest.name[: -len(suffix + ".pt")] + ".pt"))
     if not last.is_file() and not others:
         return None
+    rest = f"so is each of {counted(len(others), 'others')}"
     raise ConfigurationError(
-        f"{last} {problem}, and "
-        + (
-            f"so is each of {counted(len(others), 'others')}"
-            if others
-            else "there is no other checkpoint"
-        )
-        + ": nothing was changed; choose another --save-dir, or remove them to start over"
+        f"{last} {problem}, and {rest if others else 'there is no other checkpoint'}: nothing was "
+        "changed; choose another --save-dir, or remove them to start over"
     )
 
 

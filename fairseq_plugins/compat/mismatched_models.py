@@ -33,10 +33,8 @@ def explain_models_that_do_not_fit(original: Callable, *args: Any, **kwargs: Any
         cause = str(error if isinstance(error, RuntimeError) else error.__context__)
         size, lacking = SIZE.search(cause), LACKING.search(cause)
         if size:
-            parameter, difference = (
-                size[1],
-                f"its {size[1]} is of size {size[2]}, not {size[3]}",
-            )
+            parameter = size[1]
+            difference = f"its {parameter} is of size {size[2]}, not {size[3]}"
         elif lacking:
             parameter = lacking[2]
             who = "it" if lacking[1] == "Missing" else "the model"

@@ -9,16 +9,10 @@ from fairseq_plugins.compat.patch import repair
 
 
 @repair(NanDetector, "__init__")
-def look_for_nan_in_forward_only(
-    original: Callable,
-    self: NanDetector,
-    model: Any,
-    forward: bool = True,
-    backward: bool = False,
-) -> None:
+def look_for_nan_in_forward_only(original: Callable, self: NanDetector, model: Any) -> None:
     """End with "gradients are Nan/Inf" instead of a StopIteration.
 
     After such a gradient, fairseq looks for its module with hooks that cannot read the output of an
     encoder in backward.
     """
-    original(self, model, forward, backward)
+    original(self, model, backward=False)

@@ -15,8 +15,6 @@ MODULES = (data_utils, dynamic_crf_layer, language_pair_dataset, token_block_dat
 @repair()
 def keep_old_numpy_names() -> None:
     """Repair `--num-batch-buckets` and `--sample-break-mode eos` with numpy 1.24 or newer."""
-    if hasattr(np, "float"):
-        return
     for module in MODULES:
         overlay(
             module, "np", int=int, float=float, compat=SimpleNamespace(long=int),

@@ -102,8 +102,9 @@ def before_main(check: Callable[[Any, str], None]) -> Callable[[Any, str], None]
 class Overlay:
     """A view of a module with some names replaced."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, **replaced: Any) -> None:
         self._module = module
+        vars(self).update(replaced)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

@@ -67,7 +67,7 @@ def _signal_at_death_of_parent() -> int:
 
 
 class _Request:
-    """Whether this process was asked to end, and how it ends."""
+    """The request that this process should end, if it was made, and how the process ends."""
 
     def __init__(self) -> None:
         self.made = False
@@ -147,8 +147,7 @@ def _end_if_requested(original: Callable, self: Trainer, *args: Any, **kwargs: A
 @repair()
 def pass_signals_on() -> None:
     """Let fairseq start its processes with `spawn`."""
-    spawning = Overlay(torch.multiprocessing)
-    vars(spawning).update(spawn=spawn)
+    spawning = Overlay(torch.multiprocessing, spawn=spawn)
     overlay(distributed_utils, "torch", multiprocessing=spawning)
 
 

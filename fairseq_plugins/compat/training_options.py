@@ -119,19 +119,15 @@ def _model_class(model: Any) -> Any:
     return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
 
 
-def _is_a(kind: Any, model: Any) -> bool:
-    return issubclass(_model_class(model) or object, kind)
-
-
 def _check_model(cfg: Any) -> None:
     task, arch = (getattr(part, "_name", None) for part in (cfg.task, cfg.model))
-    if is_of_text(task) and _is_a(FairseqEncoderModel, cfg.model):
+    model = _model_class(cfg.model)
+    if is_of_text(task) and issubclass(model or object, FairseqEncoderModel):
         raise ConfigurationError(
             f"--arch {arch} has no decoder, but --task {task} writes text: use --arch "
             f"{plugin.text_model}, or for labels --task {plugin.label_task} --criterion "
             "sentence_prediction"
         )
-    model = _model_class(cfg.model)
     if is_of_labels(task) and model and not hasattr(model, "register_classification_head"):
         raise ConfigurationError(
             f"--arch {arch} gives no labels, but --task {task} has them: use --arch "

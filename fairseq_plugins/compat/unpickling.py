@@ -77,6 +77,14 @@ class Unfinished:
     value: Any = None
 
 
+class Memo(dict[int, Any]):
+    """What the file may refer to by a number: the value of an object, once it is finished."""
+
+    def __getitem__(self, number: int) -> Any:
+        value = super().__getitem__(number)
+        return value.value if type(value) is Unfinished and value.finished else value
+
+
 @dataclass(frozen=True, eq=False)
 class Name:
     """A name in the file that stands for no value, such as a class that is an argument."""
@@ -186,7 +194,7 @@ class Unpickler(_PythonUnpickler):
 
     def __init__(self, file: Any, storage: Callable[..., Storage]) -> None:
         super().__init__(file, encoding="utf-8")
-        self.storage = storage
+        self.memo, self.storage = Memo(), storage
 
     def find_class(self, module: str, name: str) -> Any:
         module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
@@ -220,16 +228,6 @@ class Unpickler(_PythonUnpickler):
             valid = isinstance(built, np.dtype) and type(state) is tuple and state[1] in ("<", "|")
             _require(valid, "the state of an object", built)
 
-    def load_get(self, index: int) -> None:
-        value = self.memo[index]
-        self.append(value.value if type(value) is Unfinished and value.finished else value)
-
-    def load_binget(self) -> None:
-        self.load_get(self.read(1)[0])
-
-    def load_long_binget(self) -> None:
-        self.load_get(struct.unpack("<I", self.read(4))[0])
-
     def load_append(self) -> None:
         self._extend([self.stack.pop()])
 
@@ -259,8 +257,6 @@ class Unpickler(_PythonUnpickler):
             pickle.REDUCE: load_call,
             pickle.NEWOBJ: load_call,
             pickle.BUILD: load_build,
-            pickle.BINGET: load_binget,
-            pickle.LONG_BINGET: load_long_binget,
             pickle.APPEND: load_append,
             pickle.APPENDS: load_appends,
             pickle.SETITEM: load_setitem,
@@ -269,12 +265,12 @@ class Unpickler(_PythonUnpickler):
     } | {
         operation[0]: _PythonUnpickler.dispatch[operation[0]]
         for operation in (
-            pickle.PROTO, pickle.STOP, pickle.GLOBAL, pickle.BINPERSID, pickle.MARK,
-            pickle.BINPUT, pickle.LONG_BINPUT, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE,
-            pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1, pickle.BINFLOAT,
-            pickle.BINUNICODE, pickle.SHORT_BINSTRING, pickle.EMPTY_DICT, pickle.EMPTY_LIST,
-            pickle.EMPTY_TUPLE, pickle.EMPTY_SET, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2,
-            pickle.TUPLE3,
+            pickle.PROTO, pickle.STOP, pickle.GLOBAL, pickle.BINPERSID, pickle.MARK, pickle.BINGET,
+            pickle.LONG_BINGET, pickle.BINPUT, pickle.LONG_BINPUT, pickle.NONE, pickle.NEWTRUE,
+            pickle.NEWFALSE, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1,
+            pickle.BINFLOAT, pickle.BINUNICODE, pickle.SHORT_BINSTRING, pickle.EMPTY_DICT,
+            pickle.EMPTY_LIST, pickle.EMPTY_TUPLE, pickle.EMPTY_SET, pickle.TUPLE, pickle.TUPLE1,
+            pickle.TUPLE2, pickle.TUPLE3,
         )
     }  # fmt: skip
 
