@@ -18,12 +18,12 @@ OPENERS = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}  # by t
 
 
 @contextlib.contextmanager
-def decompressed(path: str | Path, what: Callable[[], str] | str) -> Iterator[IO[bytes]]:
+def decompressed(path: str | Path, what: Callable[[], str]) -> Iterator[IO[bytes]]:
     """Open a file for the block; it may be compressed with gzip, bzip2 or xz.
 
     Args:
         path: the file.
-        what: how a message about damage begins.
+        what: gives the beginning of a message about damage.
 
     Raises:
         ConfigurationError: the file cannot be read, or is damaged.
@@ -41,8 +41,7 @@ def decompressed(path: str | Path, what: Callable[[], str] | str) -> Iterator[IO
                 raise
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
         reason = " ".join(str(error).split())
-        what = what if isinstance(what, str) else what()
-        raise ConfigurationError(f"{what} ({reason}): copy or download it again") from None
+        raise ConfigurationError(f"{what()} ({reason}): copy or download it again") from None
 
 
 @contextlib.contextmanager
@@ -59,7 +58,7 @@ def open_archive(path: str | Path, mode: Any = "r:") -> Iterator[tarfile.TarFile
     Raises:
         ConfigurationError: the archive cannot be read, or is damaged.
     """
-    with decompressed(path, f"{path} is damaged or not a tar archive") as file:
+    with decompressed(path, lambda: f"{path} is damaged or not a tar archive") as file:
         with tarfile.open(fileobj=file, mode=mode) as archive:
             yield archive
         while file.read(BLOCK):

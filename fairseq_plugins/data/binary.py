@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,12 +123,9 @@ class Encoder:
         self.truncated = self.lost = 0
 
     def __call__(self, texts: Sequence[str]) -> Numbers:
-        if self.tag is not None:
-            return self._tagged(self.tag, texts)
-        return self._segmented(texts)
-
-    def _tagged(self, tag: str, texts: Sequence[str]) -> Numbers:
-        number, start = self.numbers.symbols[tag], tag + " "
+        if self.tag is None:
+            return self._segmented(texts)
+        number, start = self.numbers.symbols[self.tag], self.tag + " "
         rows = self._segmented([text.removeprefix(start) for text in texts])
         return [
             [number, *row][: self.most] if text.startswith(start) else row
@@ -228,7 +225,10 @@ def write(encoded: Encoded, symbols: Symbols, dictionary: Any, *prefixes: Path) 
     sizes, unknown = encoded.sizes + np.int32(1), 0
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(encoded.path, "rb"))
-        outs = [stack.enter_context(_open(f"{prefix}.bin")) for prefix in prefixes]
+        outs = []
+        for prefix in prefixes:
+            prefix.parent.mkdir(parents=True, exist_ok=True)
+            outs.append(stack.enter_context(open(f"{prefix}.bin", "wb")))
         for start in range(0, len(sizes), BATCH):
             ends = np.cumsum(encoded.sizes[start : start + BATCH])
             found = table[np.fromfile(file, np.int32, ends[-1])]
@@ -242,11 +242,6 @@ def write(encoded: Encoded, symbols: Symbols, dictionary: Any, *prefixes: Path) 
         _write_index(prefix, sizes[turn :: len(prefixes)], table.dtype)
     encoded.path.unlink()
     return unknown
-
-
-def _open(path: str) -> IO[bytes]:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return open(path, "wb")
 
 
 def _write_index(prefix: Path, sizes: np.ndarray, kind: np.dtype) -> None:

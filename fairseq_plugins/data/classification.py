@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ class Labelled(Task):
         if model is not None:
             numbers = Pieces(model, threads)
         most = None if longest is None else longest - 1
-        return Encoder(numbers, False, _texts_of_pair, END, most), Encoder(Words())
+        texts_of_pair = partial(str.split, sep="\t")
+        return Encoder(numbers, False, texts_of_pair, END, most), Encoder(Words())
 
     def files(self, split: str, side: str) -> tuple[str, str]:
         folder = "input0" if side == "source" else "label"
@@ -98,10 +100,6 @@ class Labelled(Task):
             more = len(names) - LABELS_SHOWN
             lines.append(f"... and {more:,} more labels: label/dict.txt has all")
         return [*lines, "", *self.more_notes]
-
-
-def _texts_of_pair(text: str) -> list[str]:
-    return text.split("\t")
 
 
 def count_labels(targets: dict[str, Path]) -> dict[str, dict[str, int]]:

@@ -22,7 +22,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> "Limits":
-        """Those in the settings of a preparation."""
+        """Take the limits from the settings of a preparation."""
         return cls(*(settings[name] for name in cls._fields))
 
     @staticmethod

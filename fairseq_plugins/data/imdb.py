@@ -15,7 +15,7 @@ REVIEW = re.compile(r"(?:^|/)(train|test)/(pos|neg)/(\d+)_\d+\.txt$")
 
 
 def imdb_items(path: Path, valid_every: int) -> Iterator[Item]:
-    """The labelled reviews as pairs of label and bytes.
+    """Yield the labelled reviews; the content of an item is a label and the bytes of a text.
 
     Args:
         path: the archive, or its folder aclImdb, which has train/pos and so on.

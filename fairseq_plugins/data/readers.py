@@ -271,11 +271,7 @@ def parse_texts(fields: Sequence[str], item: Item) -> Example:
     """The example of an item with a source and a target, each in one line."""
     found = values(item.content, fields)
     source, target = (" ".join(v) if isinstance(v, list) else v for v in found)
-    return Example(item.split, item.name, _one_line(source), _one_line(target))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split("\n")) if "\n" in text else text
+    return Example(item.split, item.name, source.replace("\n", " "), target.replace("\n", " "))
 
 
 def _side_by_side(

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -42,7 +43,7 @@ class SampledPairs(BaseWrapperDataset):
         source: Any,
         target: Any,
         seed: int,
-        limits: tuple[float, float] = (math.inf, math.inf),
+        limits: Sequence[float] = (math.inf, math.inf),
     ):
         super().__init__(pairs)
         self.seed, self.epoch, self.limits = seed, 0, limits

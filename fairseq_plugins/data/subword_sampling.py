@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.text.subwords import BytePairEncoding
 
 Pieces = tuple[int, ...]  # indices of the dictionary
@@ -43,7 +42,7 @@ class BPEDropout:
     Args:
         model: the file of merges.
         dictionary: fairseq's dictionary.
-        dropout: the probability; `check` tells whether it is one.
+        dropout: the probability, at least 0 and below 1.
     """
 
     file_name = BytePairEncoding.file_name
@@ -53,24 +52,13 @@ class BPEDropout:
     memory = 200000  # cached segmentations
 
     def __init__(self, model: Path, dictionary: Any, dropout: float):
-        from subword_nmt.apply_bpe import BPE
-
-        with open(model, encoding="utf-8", newline="\n") as codes:
-            bpe: Any = BPE(codes)
+        bpe = BytePairEncoding(model).bpe
         self._ranks: dict[tuple[str, str], int] = bpe.bpe_codes
         self._separate_end = bpe.version == (0, 1)
         self._dictionary = dictionary
         self._per_gap = 1 / math.log1p(-dropout) if dropout else -math.inf
         self._seen: dict[tuple[str, ...], _Segmentation] = {}
         self._words: list[_Segmentation] = []
-
-    @classmethod
-    def check(cls, dropout: float) -> None:
-        """Raise a ConfigurationError unless `dropout` is at least 0 and below 1."""
-        if not 0 <= dropout < 1:
-            raise ConfigurationError(
-                f"{cls.option} {dropout} must be at least 0 and below 1: 0.1 is usual, 0 is off"
-            )
 
     def begin(self, random: Random) -> None:
         """Use `random` for all following draws."""

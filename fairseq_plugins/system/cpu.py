@@ -23,11 +23,12 @@ def _values(*names: str) -> Iterator[str]:
 
 
 def name() -> str:
+    """The name of its model."""
     return next(_values("model name"), "") or platform.processor() or platform.machine()
 
 
 def flags() -> frozenset[str]:
-    """Its extensions; empty on other systems."""
+    """The names of its instruction set extensions; empty on other systems."""
     return frozenset(next(_values("flags", "features"), "").split())
 
 
@@ -42,7 +43,7 @@ def available_threads(processes: int) -> int:
 def has_bf16() -> bool:
     """Whether it has instructions for bf16 (AVX-512 BF16 or AMX; BF16 of ARM).
 
-    torch and oneDNN call AVX-512 without them enough.
+    torch and oneDNN report support for bf16 on any processor with AVX-512.
     """
     return not BF16.isdisjoint(flags())
 

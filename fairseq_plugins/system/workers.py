@@ -19,6 +19,7 @@ from typing import Any
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import in_groups
 from fairseq_plugins.options.fields import MOST, option
+from fairseq_plugins.system.cpu import available_threads
 from fairseq_plugins.system.progress import progress_bar
 
 # Limits of a chunk, and how many chunks are in memory per process: never a whole corpus.
@@ -150,7 +151,7 @@ def on_share(begin: Callable[[], Any], processes: int, cpu: bool) -> Any:
     if gpus:
         torch.cuda.set_device(multiprocessing.current_process()._identity[0] % gpus)
     else:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
+        torch.set_num_threads(available_threads(processes))
     sys.stdout = sys.stderr
     return begin()
 

@@ -16,7 +16,6 @@ write them. Differences from fairseq's task:
 
 import itertools
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,9 @@ from fairseq_plugins.errors import ConfigurationError, counted
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class ClassificationConfig(SentencePredictionConfig):
-    """The options of `sentence_prediction`; --num-classes is optional."""
-
-
-@register_task("classification", dataclass=ClassificationConfig)
+@register_task("classification", dataclass=SentencePredictionConfig)
 class ClassificationTask(SentencePredictionTask):
-    """Assigns each text one of the classes in `label/dict.txt`."""
-
-    cfg: ClassificationConfig
+    """Assigns each text one of the classes in `label/dict.txt`; --num-classes is optional."""
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Dictionary:
@@ -52,7 +44,7 @@ class ClassificationTask(SentencePredictionTask):
         return Dictionary.load(filename)
 
     @classmethod
-    def setup_task(cls, cfg: ClassificationConfig, **kwargs: Any) -> "ClassificationTask":
+    def setup_task(cls, cfg: SentencePredictionConfig, **kwargs: Any) -> "ClassificationTask":
         if cfg.regression_target:
             raise ConfigurationError(
                 "--regression-target does not fit --task classification, which has classes: "

@@ -48,7 +48,11 @@ class SampledTranslationTask(TranslationTask):
 
     def __init__(self, cfg: SampledTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        BPEDropout.check(cfg.bpe_dropout)
+        if not 0 <= cfg.bpe_dropout < 1:
+            raise ConfigurationError(
+                f"--bpe-dropout {cfg.bpe_dropout} must be at least 0 and below 1: 0.1 is usual, 0 "
+                "is off"
+            )
         # a resumed training then needs no batches of the first epoch
         self.varies_by_epoch = bool(cfg.bpe_dropout)
         for name in ("truncate_source", "load_alignments", "num_batch_buckets"):
@@ -79,10 +83,6 @@ class SampledTranslationTask(TranslationTask):
             for dictionary in (self.src_dict, self.tgt_dict)
         )
         most = self.cfg.max_tokens or math.inf
-        limits = (
-            min(most, self.cfg.max_source_positions),
-            min(most, self.cfg.max_target_positions),
-        )
-        self.datasets[split] = SampledPairs(
-            self.datasets[split], source, target, self.cfg.seed, limits
-        )
+        limits = [min(most, positions) for positions in self.max_positions()]
+        pairs = self.datasets[split]
+        self.datasets[split] = SampledPairs(pairs, source, target, self.cfg.seed, limits)

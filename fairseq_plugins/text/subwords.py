@@ -41,7 +41,7 @@ class BytePairEncoding:
                     first = codes.readline(len(VERSION) + 2).rstrip()
                     if first.startswith("#version") and first != VERSION:
                         raise ValueError(f"its first line is not {VERSION}")
-                    self._bpe: Any = BPE(codes, glossaries=[SYMBOL.pattern])
+                    self.bpe: Any = BPE(codes, glossaries=[SYMBOL.pattern])
         except (OSError, SystemExit, ValueError, IndexError) as error:
             reason = (complaint.getvalue() or str(error)).strip().splitlines()
             raise ConfigurationError(
@@ -51,7 +51,7 @@ class BytePairEncoding:
 
     def __len__(self) -> int:
         """The number of merges."""
-        return len(self._bpe.bpe_codes)
+        return len(self.bpe.bpe_codes)
 
     @staticmethod
     def learn(files: Sequence[Path], model: Path, size: int, symbols: Sequence[str] = ()) -> None:
@@ -89,12 +89,12 @@ class BytePairEncoding:
         A word that ends with ``@@`` gets a last piece ``@``, to make its end visible. A word of
         more than `LONGEST_WORD` characters is segmented in parts of this length.
         """
-        if len(self._bpe.cache) > MOST_WORDS:
-            self._bpe.cache = {}  # another thread may be reading the old one
+        if len(self.bpe.cache) > MOST_WORDS:
+            self.bpe.cache = {}  # another thread may be reading the old one
         if "@@" in line or len(line) > LONGEST_WORD:
             pieces = " ".join(piece for word in line.split() for piece in self._cut_word(word))
         else:
-            pieces = self._bpe.segment(line)
+            pieces = self.bpe.segment(line)
         if "<" in line:
             pieces = " ".join("<unk>" if p in SPECIAL else p for p in pieces.split(" "))
         return pieces
@@ -104,9 +104,9 @@ class BytePairEncoding:
         pieces = []
         while len(word) > LONGEST_WORD:
             # no merge has a line feed, so that it takes the place of the rest of the word
-            pieces += self._bpe.segment_tokens([word[:LONGEST_WORD] + "\n"])[:-1]
+            pieces += self.bpe.segment_tokens([word[:LONGEST_WORD] + "\n"])[:-1]
             word = word[LONGEST_WORD:]
-        return pieces + _with_an_end(self._bpe.segment_tokens([word]))
+        return pieces + _with_an_end(self.bpe.segment_tokens([word]))
 
     @staticmethod
     def is_word_end(pieces: Sequence[str], end: int) -> bool:

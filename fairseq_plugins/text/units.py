@@ -20,15 +20,12 @@ def find_cut(units: str, folder: Path) -> Cut:
     """
     if units == "subwords":
         model = SentencePiece(folder / SentencePiece.file_name)
-
-        def cut_to_pieces(text: str) -> list[str]:
-            return [] if is_blank(text) else model.cut(" ".join(normalise(text).split())).split()
-
-        return cut_to_pieces
-    if units == "bytes":
-        # in UTF-8, each as two hexadecimal digits
-        return lambda text: [
-            f"{byte:02x}" for byte in " ".join(normalise(text).split()).encode("utf-8")
-        ]
+        return lambda text: [] if is_blank(text) else model.cut(_with_single_spaces(text)).split()
+    if units == "bytes":  # in UTF-8, each as two hexadecimal digits
+        return lambda text: [f"{b:02x}" for b in _with_single_spaces(text).encode("utf-8")]
     # words equal to fairseq's special symbols are unknown
     return lambda text: ["<unk>" if w in SPECIAL else w for w in normalise(text).split()]
+
+
+def _with_single_spaces(text: str) -> str:
+    return " ".join(normalise(text).split())

@@ -35,7 +35,7 @@ def test_the_cache_of_words_does_not_grow_forever(model, monkeypatch):
     monkeypatch.setattr("fairseq_plugins.text.subwords.MOST_WORDS", 5)
     for number in range(20):
         model.cut(f"man{number}")
-        assert len(model._bpe.cache) < 7
+        assert len(model.bpe.cache) < 7
 
 
 @pytest.mark.parametrize("first", ["#version: 9.9", "#version: 0.2.0", "#version: 1" + ".0" * 9999])
@@ -51,7 +51,7 @@ def test_long_words_are_segmented_in_parts_and_nothing_is_lost(model, monkeypatc
     pieces = model.cut(f"man {word} the").split()
     ends = [model.is_word_end(pieces, end) for end in range(1, len(pieces) + 1)]
     assert model.join(" ".join(pieces)) == f"man {word} the" and sum(ends) == 3
-    assert max(map(len, model._bpe.cache)) <= 1001  # what subword-nmt had to segment at once
+    assert max(map(len, model.bpe.cache)) <= 1001  # what subword-nmt had to segment at once
     # parts are segmented as within a word
     monkeypatch.setattr("fairseq_plugins.text.subwords.LONGEST_WORD", 3)
     assert model.cut("themanthe") == "th@@ e@@ ma@@ n@@ the"
