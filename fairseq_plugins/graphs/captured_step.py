@@ -42,7 +42,7 @@ from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from fairseq_plugins.losses.label_smoothed import find_projection
+from fairseq_plugins.losses.label_smoothed import find_projection, in_chunks
 from fairseq_plugins.models import packed
 from fairseq_plugins.models.options import CUDA_GRAPHS_HELP
 
@@ -327,7 +327,8 @@ def prepare(trainer: Trainer) -> CapturedStep | None:
     # stream, which a captured graph must not touch.
     trainer._wrapped_model = model
     gc.collect()
-    step = CapturedStep(model, trainer.get_criterion(), optimizer, make_spec(model))
+    criterion = in_chunks(trainer.get_criterion(), model)
+    step = CapturedStep(model, criterion, optimizer, make_spec(model))
     optimizer.captured_step = step
     return step
 

@@ -187,6 +187,22 @@ def _extends_projection(decoder: nn.Module) -> bool:
     return False
 
 
+def in_chunks(criterion: Any, model: Any) -> Any:
+    """fairseq's label smoothing as `LabelSmoothedCrossEntropyFused`; others as they are.
+
+    Args:
+        criterion: without `report_accuracy` and `ignore_prefix_size`.
+        model: without wrappers. If `find_projection` refuses it, its criterion stays.
+    """
+    if type(criterion) is not LabelSmoothedCrossEntropyCriterion:
+        return criterion
+    try:
+        find_projection(model)
+    except ConfigurationError:
+        return criterion
+    return LabelSmoothedCrossEntropyFused(criterion.task, criterion.sentence_avg, criterion.eps)
+
+
 def find_projection(model: Any, passes: int = 1) -> nn.Linear:
     """The output projection of a model whose loss `chunked_loss` can compute.
 

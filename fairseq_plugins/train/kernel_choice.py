@@ -15,6 +15,7 @@ from fairseq_plugins.compat.patch import around
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.layers import activation, kernels, projections
 from fairseq_plugins.layers.residual import kernel_of
+from fairseq_plugins.losses.label_smoothed import in_chunks
 
 ENTRY = "triton_kernels"  # in checkpoints
 WRONG = ""  # in place of the name of a kernel: the problem ends the training
@@ -53,8 +54,11 @@ def choose_kernels(trainer: Trainer, began_with: list[str] | None) -> None:
     if dtype is None or not trainer.cuda:
         return
     device = torch.device("cuda", torch.cuda.current_device())
-    parts = trainer.get_model(), trainer.get_criterion()
-    wanted = sorted({kernel for part in parts for kernel in _kernels_of(part, trainer.cfg.model)})
+    options, model, criterion = trainer.cfg.model, trainer.get_model(), trainer.get_criterion()
+    if getattr(options, "cuda_graphs", False):
+        criterion = in_chunks(criterion, model)
+    parts = model, criterion
+    wanted = sorted({kernel for part in parts for kernel in _kernels_of(part, options)})
     problems: dict[str, str] = {}
     try:
         off = "" if kernels.asked() else f"{kernels.VARIABLE}=0"

@@ -554,6 +554,7 @@ def test_captured_graphs_are_dropped_when_fairseq_finds_memory_short(train, monk
     assert sum(count > 0 for count in kept) == 1 < len(kept)
     assert output.count("memory is short, so the captured graphs are dropped") == 1
     assert len(losses) == 4 and not steps[-1].captures
+    assert type(steps[-1].criterion) is LabelSmoothedCrossEntropyFused, "in chunks, as fairseq's"
 
 
 def test_captured_search_is_dropped_too():

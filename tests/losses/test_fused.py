@@ -25,7 +25,7 @@ from fairseq_plugins.losses import (
     chunked,
 )
 from fairseq_plugins.losses.chunked import Objective
-from fairseq_plugins.losses.label_smoothed import find_projection
+from fairseq_plugins.losses.label_smoothed import find_projection, in_chunks
 from fairseq_plugins.models import decoder
 from tests.batches import TASK, make_criterion, run_criterion
 from tests.layers import test_kernels
@@ -258,6 +258,13 @@ def test_models_that_cannot_are_refused(build, parse):
     ):
         with pytest.raises(ConfigurationError, match=message):
             find_projection(model)
+    plain = LabelSmoothedCrossEntropyCriterion(TASK, True, 0.3)
+    found = in_chunks(plain, untied)
+    assert type(found) is LabelSmoothedCrossEntropyFused
+    assert (found.sentence_avg, found.eps, found.task) == (True, 0.3, TASK)
+    assert in_chunks(plain, pointing) is plain
+    two_passes = LabelSmoothedCrossEntropyRDrop(TASK, False, 0.1)
+    assert in_chunks(two_passes, untied) is two_passes
 
 
 CRITERIONS = {
