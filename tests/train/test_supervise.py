@@ -51,10 +51,16 @@ def test_what_a_killed_training_cannot_say(script, told, becomes, request_of):
         supervise.supervise(request_of(), [])
 
 
-def test_the_status_of_a_training_is_passed_on(becomes, request_of):
+def test_the_status_of_a_training_is_passed_on(becomes, request_of, tmp_path):
+    """What it leaves is ended: it holds a pipe, which can be read to its end then."""
+    os.mkfifo(tmp_path / "held")
     for status in (0, 1):
-        becomes(f"sleep 1800 & exit {status}")  # what it leaves is ended
+        reader = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+        becomes(f"exec 3>{tmp_path}/held; sleep 1800 & exit {status}")
         assert supervise.supervise(request_of(), []) == status
+        os.set_blocking(reader, True)
+        assert os.read(reader, 1) == b""
+        os.close(reader)
 
 
 @pytest.fixture
