@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.reference import feed_forward
-from tests.reference.attention import softmax_attention
+from tests.reference.attention import linear
 from tests.reference.bigbird import bigbird
 from tests.reference.fastformer import fastformer
 from tests.reference.flowformer import flowformer
 from tests.reference.linear_attention import linear_attention
 from tests.reference.linformer import linformer
 from tests.reference.longformer import longformer
-from tests.reference.multi_head import heads_of, joined
+from tests.reference.multi_head import attend_all, heads_of, joined
 from tests.reference.performer import performer
 from tests.reference.poolingformer import first_level, second_level
 
@@ -53,34 +53,6 @@ def weights(*layers: nn.Module) -> list[Tensor]:
     return found
 
 
-def softmax_rows(mixer, heads, options, x, memory, pooled=1):
-    a = mixer.attention
-    layers = a.q_proj, a.k_proj, a.v_proj, a.out_proj
-    return softmax_attention(x, memory, heads, *weights(*layers))
-
-
-def linear_rows(mixer, heads, options, x, memory, pooled=1):
-    layers = mixer.q_proj, mixer.k_proj, mixer.v_proj, mixer.out_proj
-    return linear_attention(x, memory, heads, *weights(*layers))
-
-
-def fastformer_rows(mixer, heads, options, x, memory, pooled=1):
-    sharing = options.get("sharing", "query-value,layer").split(",")
-    shares_values = "query-value" in sharing
-    assert (mixer.v_proj is None) == shares_values
-    return fastformer(
-        x,
-        memory,
-        heads,
-        *weights(mixer.q_proj, mixer.k_proj, mixer.q_proj if shares_values else mixer.v_proj),
-        mixer.query_score.expand(heads, -1),
-        mixer.key_score.expand(heads, -1),
-        *weights(mixer.out_proj),
-        interaction=options.get("interaction", "product"),
-        head_sharing="head" in sharing,
-    )
-
-
 def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tensor]:
     """The rows of a mixer, from a function that gives the result of each head.
 
@@ -103,6 +75,37 @@ def multi_head(one_head: Callable[..., Sequence[Tensor]]) -> Callable[..., Tenso
         return joined(one_head(each, mixer, options, x, memory, pooled), *weights(mixer.out_proj))
 
     return rows
+
+
+@multi_head
+def attention_rows(each, attention, options, x, memory, pooled):
+    return [attend_all(q, k, v) for _, q, k, v in each]
+
+
+def softmax_rows(mixer, *given):
+    return attention_rows(mixer.attention, *given)
+
+
+@multi_head
+def linear_rows(each, mixer, options, x, memory, pooled):
+    return [linear_attention(q, k, v) for _, q, k, v in each]
+
+
+def fastformer_rows(mixer, heads, options, x, memory, pooled=1):
+    sharing = options.get("sharing", "query-value,layer").split(",")
+    assert (mixer.v_proj is None) == ("query-value" in sharing)
+
+    def split(source, layer):
+        if "head" in sharing:  # one weight `s x d_in / heads`, for the head's slice of the features
+            return [linear(part, *weights(layer)) for part in source.chunk(heads, dim=1)]
+        return heads_of(source, *weights(layer), heads)
+
+    q, k = split(x, mixer.q_proj), split(memory, mixer.k_proj)
+    v = q if mixer.v_proj is None else split(x, mixer.v_proj)
+    scores = (score.expand(heads, -1) for score in (mixer.query_score, mixer.key_score))
+    interaction = options.get("interaction", "product")
+    each = [fastformer(*given, interaction) for given in zip(q, k, v, *scores)]
+    return joined(each, *weights(mixer.out_proj)) + torch.cat(q, dim=1)
 
 
 @multi_head
@@ -187,22 +190,13 @@ def switch_rows(ffn: nn.Module, options: Options, x: Tensor) -> Tensor:
     return feed_forward.switch(list(x), ffn.router, [run(e) for e in ffn.experts])[0]
 
 
-def set_fastformer(reassociate: bool, fold: bool) -> Callable[[nn.Module], None]:
-    def force(mixer: nn.Module) -> None:
-        mixer.reassociate, mixer.fold = reassociate, fold
-
-    return force
+def having(**values: bool) -> Callable[[nn.Module], None]:
+    """What sets attributes of a module."""
+    return lambda module: vars(module).update(values)
 
 
 def set_few_draws(mixer: nn.Module) -> None:
     mixer.draws = mixer.draws[:, :4]
-
-
-def set_chunked(chunked: bool) -> Callable[[nn.Module], None]:
-    def force(ffn: nn.Module) -> None:
-        ffn.chunked = chunked
-
-    return force
 
 
 MIXERS: dict[str, Reference] = {
@@ -250,9 +244,9 @@ MIXERS: dict[str, Reference] = {
             for sharing in ("none", "query-value", "head", "query-value,head,layer")
         ],
         forms={
-            "plain": set_fastformer(False, False),
-            "keyless": set_fastformer(True, False),
-            "folded": set_fastformer(True, True),
+            "plain": having(reassociate=False, fold=False),
+            "keyless": having(reassociate=True, fold=False),
+            "folded": having(reassociate=True, fold=True),
         },
         scores=(0.1, 1.0),  # of one vector a position, with variance 1 / (2 s)
     ),
@@ -270,6 +264,6 @@ FEED_FORWARDS: dict[str, Reference] = {
             {"subspaces": 24, "expansion": 2},
             {},
         ],
-        forms={"plain": set_chunked(False), "chunked": set_chunked(True)},
+        forms={"plain": having(chunked=False), "chunked": having(chunked=True)},
     ),
 }

@@ -16,9 +16,10 @@ from tests.batches import (
     run_or_skip,
     unpad,
 )
+from tests.contract.references import MIXERS
 
 DIM, HEADS = 15, 3
-FORMS = ("plain", "keyless", "folded")
+FORMS = MIXERS["fastformer"].forms  # sets a form of the computation
 ALL_FORMS = pytest.mark.parametrize("form", FORMS)
 
 
@@ -32,12 +33,6 @@ def make_fastformer(**options):
     return randomize(build(DIM, HEADS, **options))
 
 
-def use(form, mixer):
-    """Force a form: as the equations go; without keys; with one matrix a sentence, too."""
-    mixer.reassociate = form != "plain"
-    mixer.fold = form == "folded"
-
-
 @pytest.mark.parametrize("form", ["keyless", "folded"])
 @pytest.mark.parametrize("lengths", [(5, 3), (9, 1), (40, 33)])
 def test_all_forms_are_equal_in_training(lengths, form):
@@ -49,7 +44,7 @@ def test_all_forms_are_equal_in_training(lengths, form):
 
     def outputs(form):
         torch.manual_seed(3)
-        use(form, mixer)
+        FORMS[form](mixer)
         out = mixer(pad(x, mask), pad(memory, memory_mask), mask, memory_mask)
         return unpad(out, mask)
 
@@ -90,7 +85,7 @@ def test_dropout_acts_on_the_weights_of_the_summaries(interaction, dropped):
         weight = weight.view(DIM, HEADS, 3, DIM // HEADS)[:, :, 2].reshape(DIM, DIM)
         expected = q + bias + q @ weight.t()
     for form in FORMS:
-        use(form, mixer)
+        FORMS[form](mixer)
         torch.manual_seed(0)
         assert_close(mixer(x, x), expected)
 
@@ -103,7 +98,7 @@ def test_long_input_is_finite_in_float16(form):
     with torch.no_grad():
         mixer.query_score.mul_(200)
         mixer.key_score.mul_(200)
-    use(form, mixer)
+    FORMS[form](mixer)
     x = torch.randn(2048, 2, 32).half().requires_grad_()
     mask = padding_mask((2048, 3))
     out = run_or_skip(lambda: mixer(x, x, mask, mask))
@@ -116,7 +111,7 @@ def test_long_input_is_finite_in_float16(form):
 @ALL_FORMS
 def test_input_in_any_memory_layout(form):
     mixer = make_fastformer()
-    use(form, mixer)
+    FORMS[form](mixer)
     x = torch.randn(4, 7, DIM, dtype=torch.float64).transpose(0, 1)  # batch first underneath
     assert not x.is_contiguous()
     assert_close(mixer(x, x), mixer(x.contiguous(), x.contiguous()), tolerance=1e-14)

@@ -11,8 +11,8 @@ from tests.batches import (
     padding_mask,
     unpad,
 )
-from tests.models.truth import attention_of, choices_of, ffn_of, norm_of, standard_of
-from tests.reference.decoder import DecoderLayer, run_decoder_layer
+from tests.models.truth import attention_of, choices_of, ffn_of, norm_of
+from tests.reference.decoder import causal, run_decoder_layer
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -25,18 +25,18 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
     words = ["--encoder-blocks", "1,1", "--decoder-ffn", ffn, "--activation-fn", activation]
     model = build(*words, *(["--decoder-normalize-before"] if pre_norm else []))
     layer = model.decoder.layers[0].train(training)
-    if ffn == "standard":  # fairseq's own layer
-        network = standard_of(layer.fc1, layer.fc2)
-    else:
-        network = ffn_of(layer.ffn, ffn, choices_of(words))
-    true_layer = DecoderLayer(
-        attention_of(layer.self_attn),
-        norm_of(layer.self_attn_layer_norm),
-        attention_of(layer.encoder_attn),
-        norm_of(layer.encoder_attn_layer_norm),
-        network,
-        norm_of(layer.final_layer_norm),
-    )
+    # "standard" is fairseq's own layer
+    network = ffn_of(layer if ffn == "standard" else layer.ffn, ffn, choices_of(words))
+    across = attention_of(layer.encoder_attn)
+
+    def truth(x, memory):
+        sublayers = [
+            (causal(attention_of(layer.self_attn)), norm_of(layer.self_attn_layer_norm)),
+            (lambda x: across(x, memory), norm_of(layer.encoder_attn_layer_norm)),
+            (network, norm_of(layer.final_layer_norm)),
+        ]
+        return run_decoder_layer(sublayers, x, pre_norm)
+
     x = make_sentences((4, 1, 3), 24)
     memory = make_sentences((2, 5, 3), 24, seed=1)
     mask, memory_mask = padding_mask((4, 1, 3)), padding_mask((2, 5, 3), "left")
@@ -56,7 +56,7 @@ def test_layer_equals_the_reference(build, ffn, activation, pre_norm, training):
     leaves.update((f"x[{i}]", sentence) for i, sentence in enumerate(x + memory))
     assert_same_function(
         in_a_batch,
-        lambda: [run_decoder_layer(true_layer, *pair, pre_norm) for pair in zip(x, memory)],
+        lambda: list(map(truth, x, memory)),
         leaves,
         tolerance=1e-5,  # fairseq's cross-attention normalises in float32
     )

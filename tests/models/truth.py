@@ -6,14 +6,13 @@ does not arrive makes a difference.
 
 from collections.abc import Callable, Sequence
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.contract import references
 from tests.contract.references import weights
-from tests.reference import feed_forward
-from tests.reference.attention import softmax_attention
 from tests.reference.compression import pool_features, pool_time
-from tests.reference.encoder import Block, Layer, encode, identity, layer_norm
+from tests.reference.encoder import Block, Layer, encode, identity
 
 HEADS = 2
 DEFAULTS = {
@@ -36,12 +35,7 @@ def choices_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def attention_of(a: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
-    parameters = weights(a.q_proj, a.k_proj, a.v_proj, a.out_proj)
-    return lambda x, memory: softmax_attention(x, memory, HEADS, *parameters)
-
-
-def standard_of(fc1: nn.Module, fc2: nn.Module) -> Callable[[Tensor], Tensor]:
-    return lambda x: feed_forward.standard(x, *weights(fc1, fc2))
+    return lambda x, memory: references.attention_rows(a, HEADS, {}, x, memory)
 
 
 def options_of(name: str, choices: dict[str, str]) -> dict[str, str]:
@@ -62,7 +56,7 @@ def ffn_of(module: nn.Module, name: str, choices: dict[str, str]) -> Callable[[T
 
 
 def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    return lambda x: layer_norm(x, *weights(module))
+    return lambda x: F.layer_norm(x, x.shape[-1:], *weights(module))
 
 
 def pool_of(module: nn.Module, choices: dict[str, str]) -> Callable[[Tensor], Tensor]:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .attention import linear
+
 
 def windows(length: int, window: int) -> list[range]:
     """Positions of each window, counted from the first; the last window may be short."""
@@ -13,12 +15,8 @@ def reduce(values: list[Tensor], kind: str) -> Tensor:
     """Elementwise mean, max or min of tensors; equal extremes share the gradient equally."""
     if kind == "mean":
         return sum(values) / len(values)  # type: ignore[return-value]
-    extreme = values[0].detach()
-    for value in values[1:]:
-        further = value.detach() > extreme if kind == "max" else value.detach() < extreme
-        extreme = torch.where(further, value.detach(), extreme)
-    ties = [(value.detach() == extreme).to(extreme.dtype) for value in values]
-    return sum(v * t for v, t in zip(values, ties)) / sum(ties)  # type: ignore[return-value]
+    stacked = torch.stack(values)
+    return stacked.amax(dim=0) if kind == "max" else stacked.amin(dim=0)
 
 
 def pool_time(x: Tensor, window: int, kind: str) -> Tensor:
@@ -34,27 +32,13 @@ def pool_features(
     bias: Tensor | None = None,
 ) -> Tensor:
     """`T x C` to `T x C / window`; weight `C / window x C` and bias for kind "linear"."""
-    columns = []
-    for j in range(x.size(1) // window):
-        if kind == "linear":
-            assert weight is not None and bias is not None
-            column = sum(x[:, c] * weight[j, c] for c in range(x.size(1))) + bias[j]
-        else:
-            column = reduce([x[:, j * window + c] for c in range(window)], kind)
-        columns.append(column)
-    return torch.stack(columns, dim=1)
+    if kind == "linear":
+        assert weight is not None and bias is not None
+        return linear(x, weight, bias)
+    return reduce(list(x.unflatten(1, (-1, window)).unbind(dim=2)), kind)
 
 
 def upsample(y: Tensor, time_window: int, feature_window: int, length: int) -> Tensor:
     """Every row `time_window` times, every feature `feature_window` times; `length` rows of it."""
-    return torch.stack(
-        [
-            torch.stack(
-                [
-                    y[t // time_window, c // feature_window]
-                    for c in range(y.size(1) * feature_window)
-                ]
-            )
-            for t in range(length)
-        ]
-    )
+    rows = y.repeat_interleave(time_window, dim=0)[:length]
+    return rows.repeat_interleave(feature_window, dim=1)

@@ -8,14 +8,9 @@ def copy_probabilities(
     logits: Tensor, attention: Tensor, source: list[int], gate: Tensor
 ) -> Tensor:
     """Of one target token: `V` probabilities from `V` logits, `T` weights and the gate's sum."""
-    generate = 1 / (1 + torch.exp(-gate))
-    exponentials = [torch.exp(logit - logits.max().item()) for logit in logits]
-    total = sum(exponentials)
-    rows = []
-    for word, exponential in enumerate(exponentials):
-        copied = sum((a for a, w in zip(attention, source) if w == word), torch.zeros_like(gate))
-        rows.append(generate * exponential / total + (1 - generate) * copied)
-    return torch.stack(rows)
+    generate = torch.sigmoid(gate)
+    copied = torch.zeros_like(logits).index_add(0, torch.tensor(source), attention)
+    return generate * logits.softmax(dim=0) + (1 - generate) * copied
 
 
 def divide_unknown(
@@ -52,11 +47,5 @@ def go_on(attention: Tensor, source: list[int], previous: int, gate: Tensor) -> 
         last = last if word == 1 else word
     if not any(follows):
         return attention
-    share = 1 / (1 + torch.exp(-gate))
-    total = sum(a + 1e-4 for a, yes in zip(attention, follows) if yes)
-    return torch.stack(
-        [
-            (1 - share) * a + (share * (a + 1e-4) / total if yes else 0.0)
-            for a, yes in zip(attention, follows)
-        ]
-    )
+    share, following = torch.sigmoid(gate), (attention + 1e-4) * torch.tensor(follows)
+    return (1 - share) * attention + share * following / following.sum()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .compression import upsample
@@ -29,15 +28,6 @@ class Block(NamedTuple):
 
     layers: list[Layer]
     pool: Rows = identity
-
-
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    rows = []
-    for row in x:
-        centred = row - row.sum() / row.numel()
-        variance = (centred * centred).sum() / row.numel()
-        rows.append(centred / torch.sqrt(variance + eps) * weight + bias)
-    return torch.stack(rows)
 
 
 def run_layer(layer: Layer, x: Tensor, pool: Rows, pre_norm: bool) -> Tensor:

@@ -18,12 +18,7 @@ def standard(
     activation: Callable[[Tensor], Tensor] = torch.relu,
 ) -> Tensor:
     """Equation (4) of MSCFFN's paper; `T x d` to `T x d`."""
-    return torch.stack(
-        [
-            linear(activation(linear(row, first_weight, first_bias)), second_weight, second_bias)
-            for row in x
-        ]
-    )
+    return linear(activation(linear(x, first_weight, first_bias)), second_weight, second_bias)
 
 
 def mscffn(
@@ -42,21 +37,13 @@ def mscffn(
     in_weight `d x d`, expand_weight `n x m d/n x d/n`, contract_weight `n/2 x d/n x m d/n`,
     out_weight `d x d/2`; each bias `... x out`.
     """
-    subspaces = expand_weight.size(0)
-    size = x.size(1) // subspaces
-    rows = []
-    for row in x:
-        inside = linear(row, in_weight, in_bias)
-        large = []
-        for i in range(subspaces):
-            part = inside[i * size : (i + 1) * size]
-            large.append(linear(part, expand_weight[i], expand_bias[i]))
-        contracted = []
-        for j in range(1, subspaces // 2 + 1):  # the paper counts from one
-            crossed = torch.relu(large[(2 * j - 1) - 1]) * large[(2 * j) - 1]
-            contracted.append(linear(crossed, contract_weight[j - 1], contract_bias[j - 1]))
-        rows.append(linear(torch.cat(contracted), out_weight, out_bias))
-    return torch.stack(rows)
+    inside = linear(x, in_weight, in_bias).chunk(len(expand_weight), dim=1)
+    large = [linear(*given) for given in zip(inside, expand_weight, expand_bias)]
+    contracted = []
+    for j in range(1, len(large) // 2 + 1):  # the paper counts from one
+        crossed = torch.relu(large[(2 * j - 1) - 1]) * large[(2 * j) - 1]
+        contracted.append(linear(crossed, contract_weight[j - 1], contract_bias[j - 1]))
+    return linear(torch.cat(contracted, dim=1), out_weight, out_bias)
 
 
 def switch(

@@ -26,7 +26,7 @@ def longformer(
     local = attend_all(
         queries, keys, values, lambda i, j: j < global_tokens or near(i, j, window, ratio)
     )
-    everywhere = attend_all(global_queries, global_keys, global_values, lambda i, j: True)
+    everywhere = attend_all(global_queries, global_keys, global_values)
     return torch.stack(
         [everywhere[i] if i < global_tokens else local[i] for i in range(len(queries))]
     )

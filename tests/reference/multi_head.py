@@ -11,14 +11,12 @@ from .attention import linear, softmax_of
 
 def heads_of(x: Tensor, weight: Tensor, bias: Tensor, heads: int) -> list[Tensor]:
     """The vectors of each head, `N x s`, from `N x d_in`; head h owns rows `h s .. (h + 1) s`."""
-    size = weight.size(0) // heads
-    parts = [slice(h * size, (h + 1) * size) for h in range(heads)]
-    return [torch.stack([linear(row, weight[part], bias[part]) for row in x]) for part in parts]
+    return list(linear(x, weight, bias).chunk(heads, dim=1))
 
 
 def joined(heads: Sequence[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
     """The output projection of all heads, each `N x s`."""
-    return torch.stack([linear(row, weight, bias) for row in torch.cat(list(heads), dim=1)])
+    return linear(torch.cat(list(heads), dim=1), weight, bias)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Sequence[int]) -> Tensor:
@@ -32,9 +30,12 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, visible: Sequence[int]) 
 
 
 def attend_all(
-    queries: Tensor, keys: Tensor, values: Tensor, sees: Callable[[int, int], bool]
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    sees: Callable[[int, int], bool] = lambda i, j: True,
 ) -> Tensor:
-    """The same for all queries; `sees(i, j)` tells whether query i sees key j."""
+    """The same for all queries (Vaswani et al.); `sees(i, j)`: whether query i sees key j."""
     rows = []
     for i in range(len(queries)):
         visible = [j for j in range(len(keys)) if sees(i, j)]
