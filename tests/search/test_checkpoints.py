@@ -9,11 +9,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.pretrained import find_checkpoint
-from fairseq_plugins.search.checkpoints import (
-    check_parts,
-    load_models,
-    options_in,
-)
+from fairseq_plugins.search.checkpoints import check_parts, load_models, options_in
 
 
 def test_the_best_checkpoint_is_taken(tmp_path):

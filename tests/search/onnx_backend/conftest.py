@@ -39,9 +39,3 @@ def pair(tmp_path_factory, export_tiny):  # noqa: F811
 @pytest.fixture
 def exported(pair):
     return pair[1]
-
-
-@pytest.fixture
-def words(exported):
-    """Real words of the source's dictionary, which are pieces, too."""
-    return [word for word in exported.source.words[4:] if not word.startswith("madeup")]

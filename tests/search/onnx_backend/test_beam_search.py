@@ -75,10 +75,12 @@ def assert_equal(found, expected):
     ],
 )
 def test_all_hypotheses_equal_fairseq(pair, task, sources, options):
-    ours = Options(**{"nbest": options.get("beam", 5), **options})
-    found = search(pair[1], [Input(tokens, LIMIT) for tokens in sources], ours)
-    for tokens, hypotheses in zip(sources, found):
-        assert_equal(hypotheses, by_fairseq(pair, task, tokens, **options))
+    """Of each sentence alone; where they have limits of their own, and leave the batch."""
+    ours, limits = Options(**{"nbest": options.get("beam", 5), **options}), (12, 7, 9, 8, 6, 12)
+    found = search(pair[1], [Input(*each) for each in zip(sources, limits)], ours)
+    for tokens, limit, hypotheses in zip(sources, limits, found):
+        expected = by_fairseq(pair, task, tokens, max_len_b=limit, **options)
+        assert_equal(hypotheses, expected)
 
 
 def test_attention_equals_fairseq(pair, task, sources):
@@ -134,18 +136,6 @@ def test_prefixes_of_different_lengths(pair, task, sources, size):
     for tokens, prefix, hypotheses in zip(sources, prefixes, found):
         options = {"no_repeat_ngram_size": size}
         assert_equal(hypotheses, by_fairseq(pair, task, tokens, prefix or None, **options))
-
-
-def test_company_changes_nothing(exported, sources):
-    """Also where sentences have limits of their own, and finish and leave the batch."""
-    wanted = [Input(tokens, limit) for tokens, limit in zip(sources, (2, 40, 5, 60, 3, 50))]
-    together = search(exported, wanted, Options(nbest=5))
-    for source, hypotheses in zip(wanted, together):
-        (alone,) = search(exported, [source], Options(nbest=5))
-        assert [h.pieces for h in alone] == [h.pieces for h in hypotheses]
-        scores = [h.score for h in hypotheses]
-        assert [h.score for h in alone] == pytest.approx(scores, abs=1e-5)
-        assert max(len(h.pieces) for h in hypotheses) <= source.limit + 1
 
 
 def test_caches_grow(pair, task, sources):
@@ -216,14 +206,12 @@ def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
         ({"seed": 10**20}, "--seed 10+: must be from 0 to 9223372036854775807"),
         ({"lenpen": float("nan")}, "--lenpen nan: must be from -10 to 10"),
         ({"temperature": 0.0}, "--temperature 0.0: must be at least 0.001"),
-        ({"temperature": float("nan")}, "--temperature nan: must be at least 0.001"),
         ({"temperature": 0.7}, "--temperature 0.7 needs --sampling"),
         ({"sampling": 1}, "--sampling 1: must be True or False"),
         ({"shortlist": None}, "options: shortlist is not an option of the search"),
         ({"len_pen": 2}, "len_pen is not an option of the search: did you mean lenpen"),
         ({"sampling_topk": 5}, "--sampling-topk 5 needs --sampling"),
         ({"sampling_topp": 0.5}, "--sampling-topp 0.5 needs --sampling"),
-        ({"sampling_topp": 1.5}, "--sampling-topp 1.5: must be from 0 to 1"),
         ({"sampling": True, "sampling_topk": 2, "sampling_topp": 0.5}, "cannot be combined"),
         ({"sampling": True, "diverse_beam_groups": 5}, "cannot be combined: remove one"),
         ({"diverse_beam_groups": 2}, "--diverse-beam-groups 2 must divide --beam, which is 5"),

@@ -10,6 +10,7 @@ from fairseq import utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.evaluate import model as of_evaluate
+from fairseq_plugins.search import torch_backend
 from fairseq_plugins.search.torch_backend import batch_sizes
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
 from fairseq_plugins.search.torch_backend.batch_sizes import estimate_bytes, fill_by_memory
@@ -44,6 +45,9 @@ def test_fairseq_generate(toy_data, tiny_checkpoint, run_generate, searched, mon
 
     expected, usual = generate(0)
     assert len(expected) == sum(usual) > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(torch_backend, "accelerate", lambda generator: generator)
+        assert generate(0) == (expected, []), "fairseq's own search finds others"
     assert generate(TINY) == (expected, [1] * len(expected))
     assert generate(HUGE) == (expected, [len(expected)])
     for chosen in (("--batch-size", 2), ("--max-tokens", 60)):

@@ -1,11 +1,10 @@
-"""Models that copy: the accelerated generator finds what fairseq's finds, in 8 bits as well."""
+"""Models that copy: the accelerated generator finds what fairseq's finds."""
 
 import pytest
 import torch
 
 from fairseq_plugins.search.torch_backend.copied import find_copied
 from fairseq_plugins.search.torch_backend.ensemble import BeamEnsemble
-from fairseq_plugins.search.torch_backend.int8 import quantize
 from tests.batches import assert_close
 from tests.search.torch_backend.test_decoding import LENGTHS, assert_same_results
 
@@ -48,42 +47,6 @@ def test_decoders(build_joined, build_generator, make_sample, words, side):
 def test_an_ensemble_with_one_that_does_not_copy(build_joined, build_generator, model, make_sample):
     other = build_joined("--encoder-blocks", "1,1", seed=2)
     assert_same_results(build_generator, [model, other], make_sample(LENGTHS))
-
-
-def test_in_8_bits(build_joined, build_generator, make_sample):
-    """The accelerated generator and fairseq's differ by rounding alone."""
-    wide = "--encoder-embed-dim 48 --decoder-embed-dim 48".split()
-    exact, quantised = (build_joined(*COPY, *wide, plain=True).eval() for _ in range(2))
-    quantize(quantised)
-    assert type(quantised.decoder.copying.gate) is torch.nn.Linear
-    net_input = make_sample(LENGTHS)["net_input"]
-    real = net_input["prev_output_tokens"].ne(1)
-    with torch.no_grad():
-        found, expected = (
-            m.get_normalized_probs(m(**net_input), log_probs=False)[real]
-            for m in (quantised, exact)
-        )
-    assert 0 < (found - expected).norm() < 0.05 * expected.norm()
-    fast, plain = (
-        build_generator([quantised], accelerated).generate([quantised], make_sample(LENGTHS))
-        for accelerated in (True, False)
-    )
-    for some, others in zip(fast, plain):
-        scores = [torch.stack([h["score"] for h in hypotheses]) for hypotheses in (some, others)]
-        assert torch.allclose(*scores, atol=0.02)
-        assert some[0]["tokens"].tolist() == others[0]["tokens"].tolist()
-
-
-def test_it_says_words_that_only_the_source_has(build_joined, build_generator, make_sample):
-    """With g near 0, hypotheses are made of source words, whatever the softmax wants."""
-    model = build_joined(*COPY)
-    with torch.no_grad():
-        model.decoder.copying.gate.weight.zero_()
-        model.decoder.copying.gate.bias.fill_(-40.0)
-    sample = make_sample((5, 9, 3))
-    found = build_generator([model], True).generate([model], sample)
-    for tokens, hypotheses in zip(sample["net_input"]["src_tokens"].tolist(), found):
-        assert set(hypotheses[0]["tokens"].tolist()) <= set(tokens)
 
 
 @torch.no_grad()

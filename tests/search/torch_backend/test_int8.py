@@ -17,12 +17,13 @@ MODELS = [  # tests/contract has each mixer and network
     "transformer_ftc --encoder-blocks 1,1 --adaptive-softmax-cutoff 8,20",
     "fastformer_encoder --encoder-blocks 1,1 --time-window 2 --decoder-ffn mscffn",
     "transformer --encoder-layers 2",
+    "transformer_ftc --encoder-blocks 1,1 --copy-attention",
 ]
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def models(request, build):
-    return pair(build, request.param)
+def models(request, build_joined):
+    return pair(build_joined, request.param)
 
 
 def pair(build, words):
@@ -48,7 +49,8 @@ def test_what_is_quantised(models):
     model, quantised = models
     linear = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     left = {name for name, module in quantised.named_modules() if type(module) is nn.Linear}
-    assert all(name.split(".")[1] == "adaptive_softmax" for name in left)
+    exact = ("adaptive_softmax", "copying")
+    assert left == {name for name in linear if name.split(".")[1] in exact}
     per_output = torch.backends.quantized.engine in ENGINES_WITH_SCALES_PER_OUTPUT
     scheme = torch.per_channel_affine if per_output else torch.per_tensor_affine
     for name, module in quantised.named_modules():

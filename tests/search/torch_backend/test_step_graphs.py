@@ -11,7 +11,6 @@ import torch
 from fairseq import utils
 from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.search.torch_backend import accelerate, decoding, step_graphs
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
@@ -19,20 +18,9 @@ from fairseq_plugins.search.torch_backend.generator import LIMITS
 from fairseq_plugins.search.torch_backend.step_graphs import bucket
 from tests.batches import half
 from tests.search.torch_backend.conftest import assert_close
+from tests.search.torch_backend.test_generator import LENGTHS, OPTIONS, PREFIXES
 from tests.search.torch_backend.test_unknown import make_batch
-from tests.tape import Tape
-
-LENGTHS = (5, 1, 9, 3, 7)
-OPTIONS = [
-    {},
-    {"beam_size": 2, "len_penalty": 2.0},
-    {"normalize_scores": False, "temperature": 0.7, "max_len": 5},
-    {"min_len": 10, "unk_penalty": 2.0},
-    {"max_len_a": 1, "max_len_b": 2},
-    {"no_repeat_ngram_size": 1},
-    {"no_repeat_ngram_size": 3, "min_len": 8},
-    {"tokens_to_suppress": ("KI", "NI"), "beam_size": 47},
-]
+from tests.tape import Launches, Tape
 
 
 class Counted(Tape):
@@ -88,13 +76,6 @@ def test_replays_find_what_fairseq_finds(build_generator, models, make_sample, n
     assert len(Counted.made) == captured < Counted.replays
 
 
-PREFIXES = [
-    [[7], [8], [9], [10], [1]],
-    [[7, 8, 9], [9, 1, 1], [1, 1, 1], [5, 2, 1], [6, 5, 1]],
-    [[7, 8] * 7] * 5,  # longer than an output may be
-]
-
-
 @pytest.mark.parametrize(
     "prefix, options", half(PREFIXES, [{}, {"min_len": 7}, {"no_repeat_ngram_size": 2}]), ids=str
 )
@@ -117,9 +98,21 @@ def test_unknown_subwords(build_generator, models, make_sample, prefix):
     assert Counted.replays > 2
 
 
-def test_one_capture_serves_batches_of_other_lengths(build_generator, models, make_sample):
-    """Of up to 12 sentences and 24 tokens, with limits of their own, and in any order."""
-    draw = random.Random(1)
+def test_one_capture_serves_batches_of_other_lengths(
+    build_generator, models, make_sample, monkeypatch
+):
+    """Of up to 12 sentences and 24 tokens, with limits of their own, and in any order.
+
+    Sentences leave a batch when a bucket of half its size is enough for the others.
+    """
+    draw, left, keep = random.Random(1), [], search_in_steps._Batch.keep
+
+    def kept(batch, sentences, *more):
+        if batch.graphs is not None:
+            left.append((batch.sentences, len(sentences)))
+        return keep(batch, sentences, *more)
+
+    monkeypatch.setattr(search_in_steps._Batch, "keep", kept)
     generator = build_generator(models["two"], True, max_len_b=30)
     kinds = set()
     for number in range(20):
@@ -132,30 +125,10 @@ def test_one_capture_serves_batches_of_other_lengths(build_generator, models, ma
     assert len(kinds) > 4
     # 12, 6, 3, 2 and 1 sentences; caches of 2, 4, 8 and 16 steps
     assert len(Counted.made) <= 20 < Counted.replays / 5
+    assert len(left) > 20 and all(2 * new <= old and new == bucket(new) for old, new in left)
     memory = generator.graphs.memory.untyped_storage().data_ptr()
     own = [x for _, tensors in generator.graphs.graphs.values() for x in tensors]
     assert sum(x.untyped_storage().data_ptr() == memory for x in own) > len(own) / 2
-
-
-def test_sentences_leave_when_a_smaller_bucket_is_enough(
-    build_generator, models, make_sample, monkeypatch
-):
-    sizes, replay = [], Counted.replay
-    sample = make_sample((9, *range(1, 12)))
-    sample[LIMITS] = torch.tensor([11, 10, 9, *range(1, 10)])
-    generator = build_generator(models["ftc"], True, beam_size=2, max_len_b=30, min_len=1)
-    expected = run(generator, models["ftc"], sample, False)
-    keep = search_in_steps._Batch.keep
-    monkeypatch.setattr(
-        search_in_steps._Batch,
-        "keep",
-        lambda self, kept, *more: (
-            sizes.append((self.sentences, len(kept))) or keep(self, kept, *more)
-        ),
-    )
-    assert_close(run(generator, models["ftc"], sample, True), expected)
-    assert replay and sizes[0][0] == 12 and all(2 * new <= old for old, new in sizes)
-    assert len(sizes) > 1 and all(new == bucket(new) for _, new in sizes)
 
 
 def test_buckets_are_few_and_close():
@@ -276,23 +249,6 @@ def test_a_capture_that_fails_is_told_once(
 
 # --- kernels ---
 
-NOT_KERNELS = """_record_function_enter_new _record_function_exit _reshape_alias _unsafe_view alias
-as_strided detach empty empty_like empty_strided expand lift_fresh new_empty permute promote_types
-select slice split split_with_sizes squeeze t transpose unbind unfold unsqueeze view""".split()
-
-
-class Kernels(TorchDispatchMode):
-    """Counts operations that are at least one kernel on a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.counts = collections.Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name.split("::")[1]
-        self.counts.update([name] if name not in NOT_KERNELS else [])
-        return func(*args, **(kwargs or {}))
-
 
 def test_a_step_launches_fewer_kernels_than_fairseqs(
     build, build_generator, make_sample, monkeypatch
@@ -306,9 +262,9 @@ def test_a_step_launches_fewer_kernels_than_fairseqs(
         counts = []
         for steps in (8, 9):
             generator.max_len_a, generator.max_len_b, generator.min_len = 0, steps, steps
-            with Kernels() as kernels, torch.no_grad():
+            with Launches() as launches, torch.no_grad():
                 generator.generate([model], sample)
-            counts.append(kernels.counts)
+            counts.append(collections.Counter(launches.names))
         return counts[1] - counts[0]
 
     accelerated = build_generator([model], True)
@@ -317,8 +273,7 @@ def test_a_step_launches_fewer_kernels_than_fairseqs(
     assert ours.total() <= 160 < 230 < fairseqs.total(), (ours, fairseqs)
     assert ours["clone"] <= 1 and ours["addmm"] == 36, ours
     run(accelerated, [model], sample, True)
-    entries = Counted.made[-1].entries
-    captured = [n for func, *_ in entries if (n := func._schema.name[6:]) not in NOT_KERNELS]
+    captured = Counted.made[-1].kernels
     assert len(captured) <= 180, collections.Counter(captured)
 
 
@@ -331,10 +286,10 @@ def test_one_product_for_queries_keys_and_values(
     generator = build_generator(models[name], True, **options)
     expected = run(generator, models[name], sample, False)
     monkeypatch.setattr(decoding, "is_on_gpu", lambda x: True)
-    with Kernels() as kernels:
+    with Launches() as launches:
         found = run(generator, models[name], sample, captures)
     assert_close(found, expected)
-    assert kernels.counts["addmm"] > 0
+    assert "addmm" in launches.names
 
 
 @pytest.mark.gpu
