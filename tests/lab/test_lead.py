@@ -72,25 +72,17 @@ def test_the_command_has_a_row_for_each(tmp_path, capsys):
     assert "F1 = 100.00/" in found[1]["Oracle-2"] and "F1 = 100.00/" not in found[1]["Lead-2"]
 
 
-def test_stories_are_read_once_and_none_is_missing(archive_of_stories, tmp_path):
-    archive = archive_of_stories("a", "b", "c")
+def test_stories_are_read_once_and_none_is_missing(tmp_path):
+    archive, ids = tmp_path / "stories.tgz", tmp_path / "ids"
+    with tarfile.open(archive, "w:gz") as file:
+        for name in "abc":
+            content = f"Rain fell on {name}.\n\n@highlight\n\nRain fell".encode()
+            member = tarfile.TarInfo(f"stories/{name}.story")
+            member.size = len(content)
+            file.addfile(member, io.BytesIO(content))
     assert len(read_archives([archive, archive], None)[0]) == 3
-    (tmp_path / "ids").write_text("c\na\n")
-    assert read_archives([archive], tmp_path / "ids")[0] == ["Rain fell on a.", "Rain fell on c."]
-    (tmp_path / "ids").write_text("c\nx\ny\n")
+    ids.write_text("c\na\n")
+    assert read_archives([archive], ids)[0] == ["Rain fell on a.", "Rain fell on c."]
+    ids.write_text("c\nx\ny\n")
     with pytest.raises(ConfigurationError, match="2 of its stories are not in the archives.* x:"):
-        read_archives([archive], tmp_path / "ids")
-
-
-@pytest.fixture
-def archive_of_stories(tmp_path):
-    def make(*ids):
-        with tarfile.open(str(tmp_path / "stories.tgz"), "w:gz") as archive:
-            for name in ids:
-                content = f"Rain fell on {name}.\n\n@highlight\n\nRain fell".encode()
-                member = tarfile.TarInfo(f"stories/{name}.story")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        return tmp_path / "stories.tgz"
-
-    return make
+        read_archives([archive], ids)

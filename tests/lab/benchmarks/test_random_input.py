@@ -83,37 +83,26 @@ def test_steps_that_take_too_long_are_left_out_with_the_reason(tmp_path):
     assert not_tried["problem"] == tried["problem"] and "peak_bytes" not in not_tried
 
 
-@pytest.fixture
-def points(monkeypatch):
-    """The (value, what) that were measured, by a `point` that invents its rows."""
-    asked = []
+def test_a_rerun_keeps_what_was_measured(tmp_path, monkeypatch):
+    points, words = [], ["growth", "--what", "training", "--contender", "transformer", "--tokens"]
 
     def point(args, device, value, what, before, left_out):
-        asked.append((value, what))
+        points.append(value)
         if value == 666:
             raise KeyboardInterrupt
-        rows = [{"value": value, "what": what, "contender": words} for words in args.contender]
-        for number, row in enumerate(rows):
-            row.update(problem=left_out.get((row["contender"], what), ""))
-            row["median_seconds"] = (number + 1) * 0.5
-            row["seconds"] = [row["median_seconds"] * slow for slow in (1.0, 1.2, 1.4)]
+        row = {"value": value, "what": what, "contender": "transformer", "median_seconds": 0.5}
+        row.update(problem=left_out.get(("transformer", what), ""), seconds=[0.5, 0.6, 0.7])
         if value > 4000:
-            rows[0]["problem"] = left_out[args.contender[0], what] = "does not fit"
-            del rows[0]["median_seconds"]
-        return rows
-
-    monkeypatch.setattr(measured, "point", point)
-    return asked
-
-
-def test_a_rerun_keeps_what_was_measured(tmp_path, points):
-    words = ["growth", "--what", "training", "--contender", "transformer", "--tokens"]
+            row["problem"] = left_out["transformer", what] = "does not fit"
+            del row["median_seconds"]
+        return [row]
 
     def asked(tokens, values):
         points.clear()
         rows = measure(tmp_path, *words, tokens, "--values", values)["rows"]
-        return [value for value, _ in points], [row["value"] for row in rows]
+        return points, [row["value"] for row in rows]
 
+    monkeypatch.setattr(measured, "point", point)
     assert asked(9000, "8") == ([8], [8])
     assert asked(9000, "8,32") == ([32], [8, 32])
     # an interrupted run has written what it has, and what is not asked for again stays in the file

@@ -32,20 +32,14 @@ def test_training_steps_side_by_side(toy_data, tmp_path, capsys):
 def test_captured_steps_are_captured(toy_data, tmp_path, monkeypatch):
     """With a graph for the CPU: the benchmark packs their batches."""
     monkeypatch.setattr(captured_step, "graph_class", lambda device: Tape)
-    common = [
-        toy_data.bin,
-        "--options",
-        f"{SIZES} --encoder-blocks 1,1 --dropout 0",
-        "--max-tokens",
-        300,
-    ]
+    options = f"{SIZES} --encoder-blocks 1,1 --dropout 0"
+    common = [toy_data.bin, "--options", options, "--max-tokens", 300]
     common += ["--arch", "transformer_ftc", "--arch", "transformer_ftc --cuda-graphs"]
     same = measure(tmp_path, "gpu-part", "equality", *common, "--updates", 4)["rows"]
     assert [row["captures"] is not None for row in same] == [False, True]
     assert 1 <= same[1]["captures"] <= 3
     assert same[1]["difference"] < 1e-4
     assert max(same[1]["difference_of_losses"]) < 1e-5
-    found = measure(tmp_path, "train-step", *common, "--batches", 1, "--rounds", 1, "--warmup", 0)[
-        "rows"
-    ]
+    words = ["--batches", 1, "--rounds", 1, "--warmup", 0]
+    found = measure(tmp_path, "train-step", *common, *words)["rows"]
     assert found[1]["captures"] == 1

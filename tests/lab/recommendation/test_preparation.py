@@ -34,8 +34,6 @@ def test_titles_and_impressions_arrive(tmp_path):
         for line in (tmp_path / part / "news.tsv").read_text().splitlines():
             name, _, _, title, *_ = line.split("\t")
             expected[name] = title.lower().replace("!", " !")
-    known = {word for name, title in titles.items() for word in title.split()}
-    assert "<unk>" in known or not known - {*sum(made_up_news.WORDS.values(), []), "!"}
     for name, title in titles.items():
         pairs = zip(title.split(), expected[name].split())
         assert all(one in (other, "<unk>") for one, other in pairs), name

@@ -1,20 +1,14 @@
 """A prepared toy corpus, reproductions on it, and results and logs as `reproduce` has them."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.cli import evaluate
-from fairseq_plugins.cli.train import read_request
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
 from fairseq_plugins.options.arguments import read
-from fairseq_plugins.train import planning, sweep
-from fairseq_plugins.train.jobs import Jobs
 from tests.conftest import SIZES
-from tests.here import train
 from tests.tiny_runs import prepare
 
 FTC_PAPER = table_of("ftc")
@@ -57,62 +51,31 @@ def make(data, out, *words, table="ftc"):
     return reproduce.open_table(args, print)
 
 
-class InTurn(ThreadPoolExecutor):
-    """Runs its work at once in this thread, as a training locks its folder for one thread."""
-
-    def submit(self, work, *given):
-        future = Future()
-        future.set_result(work(*given))
-        return future
-
-
-def commands_here(monkeypatch):
-    """Let `train` and `evaluate` run in this process, which has imported fairseq already."""
-    monkeypatch.setattr(sweep, "ThreadPoolExecutor", InTurn)
-
-    def run(self, command, log, say, gpus=()):
-        name, *words = command[3:]
-        if name == "train":
-            train(planning.plan(read_request(words)))
-        else:
-            assert name == "evaluate" and evaluate.main(words) == 0
-
-    monkeypatch.setattr(Jobs, "run", run)
-
-
-@pytest.fixture
-def results():
+def results_of(name, values, seconds=(), **more):
+    """The results of a table, from the scores of each row's runs and perhaps their seconds."""
     machine = {"device": "a GPU", "kind": "cuda", "cores": 8, "threads": 4, "commit": "1234567"}
     machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.3.1")
+    table = table_of(name)
     made = {
-        **FTC_PAPER._asdict(),
-        "table": "ftc",
-        "metrics": ["BLEU"],
+        **{**table._asdict(), "table": name, "rows": [], "settings": "--lr 5e-4"},
+        **{"metrics": ["BLEU"], "reduced": False, "planned": [], "failures": [], "unfinished": []},
         "data": {"name": "some data", "pairs": {"train": 160239, "valid": 7, "test": 6}},
-        "settings": "--lr 5e-4",
-        "failures": [],
-        "unfinished": [],
-        "planned": [["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
-        "rows": [],
+        **more,
     }
-    for row in FTC_PAPER.rows:
-        made["rows"].append({**row._asdict(), "paper": {"deviations": [], **row.paper}, "runs": []})
-
-    def add(name, seed, bleu, seconds, **training):
-        row = next(row for row in made["rows"] if row["name"] == name)
-        done = {
-            "parameters": 39469056, "updates": 50000, "seconds": seconds,
-            "parallel": 1, "machine": machine, "command": [], **training,
-        }  # fmt: skip
-        scores = {"BLEU": {"score": bleu, "signature": "nrefs:1|tok:none"}}
-        scoring = {"scores": scores, "checkpoint": "the best one"}
-        row["runs"].append({"row": name, "seed": seed, "training": done, "scoring": scoring})
-
-    add("transformer", 1, 34.5, 80.0)
-    add("transformer", 2, 34.7, 84.0)
-    add("ftc-2x3", 1, 35.25, 61.5)
-    add("ftc-2x3", 2, 35.25, 61.5)
-    return made, add
+    for row in table.rows:
+        runs = []
+        for seed, score in enumerate(values.get(row.name, []), 1):
+            training = {"parameters": 39469056, "updates": 50000, "parallel": 1, "command": []}
+            training.update(machine=machine)
+            if seconds:
+                training["seconds"] = seconds[row.name][seed - 1]
+            scored = {"score": score, "signature": "classes:2", "interval": [score - 1, score + 1]}
+            scoring = {"scores": dict.fromkeys(made["metrics"], scored)}
+            scoring.update(checkpoint="the best one")
+            runs.append({"row": row.name, "seed": seed, "training": training, "scoring": scoring})
+        paper = {"deviations": [], **row.paper} if row.paper else row.paper
+        made["rows"].append({**row._asdict(), "paper": paper, "runs": runs})
+    return made
 
 
 def cells(table, *start):

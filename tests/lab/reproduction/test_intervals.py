@@ -2,12 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.lab.reproduction.intervals import (
-    Difference,
-    Sample,
-    student,
-    subtract,
-)
+from fairseq_plugins.lab.reproduction.intervals import Difference, Sample, student, subtract
 
 
 @pytest.mark.parametrize(

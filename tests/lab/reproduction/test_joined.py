@@ -6,27 +6,14 @@ import pytest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import join_tables
-from fairseq_plugins.lab.reproduction.tables import table_of
+from tests.lab.reproduction.conftest import results_of
 
 NAMES = [f"mscffn-{task}" for task in ("listops", "text", "retrieval", "image", "pathfinder")]
 
 
 def write(folder, name, values):
-    """results.json with a run for each value of each row."""
-    table = table_of(name)
-    rows = [
-        {
-            **row._asdict(),
-            "paper": row.paper,
-            "runs": [
-                {"seed": seed, "scoring": {"scores": {"accuracy": {"score": value}}}}
-                for seed, value in enumerate(values.get(row.name, []), 1)
-            ],
-        }
-        for row in table.rows
-    ]
-    made = {**table._asdict(), "table": name, "rows": rows, "metrics": ["accuracy"]}
-    made.update(data={"name": f"made up {name}"}, reduced=True)
+    made = results_of(name, values, metrics=["accuracy"], reduced=True)
+    made["data"] = {"name": f"made up {name}"}
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps(made))
 

@@ -6,18 +6,24 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.commands import reproduce
 from fairseq_plugins.train import sweep_report
 from tests.conftest import ROOT
-from tests.lab.reproduction.conftest import FTC_PAPER, cells
+from tests.lab.reproduction.conftest import FTC_PAPER, cells, results_of
 
 EXAMPLES = ROOT / "examples"
 
 
-def test_the_table_stands_beside_the_papers_figures(results):
-    table = sweep_report.table(results[0])
+def test_the_table_stands_beside_the_papers_figures():
+    results = results_of(
+        "ftc",
+        {"transformer": [34.5, 34.7], "ftc-2x3": [35.25, 35.25]},
+        {"transformer": [80.0, 84.0], "ftc-2x3": [61.5, 61.5]},
+        planned=[["transformer", 1], ["transformer", 2], ["ftc-2x3", 3]],
+    )
+    table = sweep_report.table(results)
     assert cells(table, "Transformer", "1x6", "-") == [
-        "34.9", "34.60 ± 0.14 (2)", "39.47", "-", "82", "50,000", "1.000", "1.000",
+        "34.9", "34.60 ± 0.14 (2) [33.60, 35.60]", "39.47", "-", "82", "50,000", "1.000", "1.000",
     ]  # fmt: skip
     assert cells(table, "Feature+Time", "2x3", "2") == [
-        "35.1", "35.25 ± 0.00 (2)", "39.47", "-", "61.5", "50,000", "0.755", "0.750",
+        "35.1", "35.25 ± 0.00 (2) [34.25, 36.25]", "39.47", "-", "61.5", "50,000", "0.755", "0.750",
     ]  # fmt: skip
     assert cells(table, "Feature", "2x3", "2 (linear)") == ["35.1", *"------"[1:], "0.944", "-"]
     assert cells(table, "BiLSTM (Gehring et al. 2016)", "-", "-")[:2] == ["29.8", "cited"]

@@ -12,7 +12,7 @@ from fairseq_plugins.layers.feed_forwards.low_dimensional import inner_dim
 from fairseq_plugins.options import recipes
 from fairseq_plugins.train import planning, sweep_report
 from fairseq_plugins.train.sweep import describe_model
-from tests.lab.reproduction.conftest import cells, commands_here
+from tests.lab.reproduction.conftest import cells, results_of
 from tests.labelled import prepare
 
 CLASSIFICATION = [
@@ -121,12 +121,7 @@ def test_rows_of_summarization_can_be_trained_and_reduced(name, joined_data, tmp
 # --- conclusions ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def imdb():
-    """Results of table 4: three seeds of three rows, one of a fourth."""
-    table = table_of("fastformer-imdb")
-    machine = {"device": "a CPU", "kind": "cpu", "cores": 2, "threads": 1, "commit": "1234567"}
-    machine.update(python="3.11.7", torch="2.13.0", fairseq="0.12.3.1")
+def test_each_difference_is_judged():
     values = {
         "transformer": [80.0, 80.2, 80.4],
         "fastformer": [83.0, 83.2, 83.4],  # clear, as in the paper
@@ -135,46 +130,8 @@ def imdb():
         "longformer": [99.0, 99.1, 99.2],  # clear here; the paper's own interval includes 0
         "linear": [85.0],  # one seed
     }
-    rows = []
-    for row in table.rows:
-        each = [
-            {
-                "row": row.name,
-                "seed": seed,
-                "training": {
-                    "parameters": 1000000, "updates": 300, "parallel": 1, "machine": machine,
-                    "command": [],
-                },
-                "scoring": {
-                    "checkpoint": "the best one",
-                    "scores": {
-                        title: {
-                            "score": value, "signature": "classes:2",
-                            "interval": [value - 0.5, value + 0.7],
-                        }
-                        for title in ("accuracy", "macro F1")
-                    },
-                },
-            }
-            for seed, value in enumerate(values.get(row.name, []), 1)
-        ]  # fmt: skip
-        rows.append({**row._asdict(), "paper": {"deviations": [], **row.paper}, "runs": each})
-    return {
-        **table._asdict(),
-        "table": "fastformer-imdb",
-        "reduced": True,
-        "metrics": ["accuracy", "macro F1"],
-        "data": {"name": "data", "pairs": {"train": 9, "valid": 8, "test": 7}, "classes": 2},
-        "settings": "imdb",
-        "planned": [["linear", 1], ["linear", 2], ["poolingformer", 1]],
-        "unfinished": [],
-        "failures": [],
-        "rows": rows,
-        "cited": [],
-    }
-
-
-def test_each_difference_is_judged(imdb):
+    planned, metrics = [["linear", 2], ["poolingformer", 1]], ["accuracy", "macro F1"]
+    imdb = results_of("fastformer-imdb", values, planned=planned, metrics=metrics, reduced=True)
     table = sweep_report.table(imdb, agreement(imdb))
 
     def verdict(name):
@@ -197,14 +154,12 @@ def test_each_difference_is_judged(imdb):
 
 
 @pytest.mark.slow
-def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys, monkeypatch):
-    commands_here(monkeypatch)
+def test_classifiers_are_trained_and_scored(labelled_data, tmp_path, capsys):
     words = ["fastformer-interaction", labelled_data, "--out", tmp_path, "--reduced", "--cpu"]
-    words += ["--rows", "product", "concat", "--seeds", 1, "--max-update", 6, "--threads", 1]
+    words += ["--rows", "concat", "--seeds", 1, "--max-update", 6, "--threads", 1]
     assert reproduce.main(list(map(str, words))) == 0
     table = (tmp_path / "table.md").read_text()
     assert table in capsys.readouterr().out
-    for row in ("product", "concat"):
-        score, deviation = cells(table, row)[1].split()[:2]
-        assert 0 <= float(score) <= 100 and deviation.startswith("[")
+    score, deviation = cells(table, "concat")[1].split()[:2]
+    assert 0 <= float(score) <= 100 and deviation.startswith("[")
     assert cells(table, "add")[1] == "-"
