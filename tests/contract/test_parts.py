@@ -89,8 +89,6 @@ def test_every_file_of_parts_is_imported(package):
 
 
 def test_every_option_has_a_name_of_its_own():
-    from argparse import ArgumentParser
-
     from fairseq.models.transformer import TransformerModel
 
     from fairseq_plugins.models.options import plugin_options

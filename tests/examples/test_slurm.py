@@ -20,17 +20,17 @@ def fake(folder, name, text):
     (folder / name).chmod(0o755)
 
 
+def environment_of(folder, job):
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "SLURM_JOB_ID": job, "SLURM_SUBMIT_DIR": str(ROOT)}
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_slurm(tmp_path, nodes):
     fake(tmp_path / "bin", "srun", 'printf "%s\\n" "$@"\n')
     fake(tmp_path / "bin", "scontrol", '[ "$3" = "a[1-2]" ] && printf "a1\\na2\\n"\n')
-    environment = {
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "SLURM_JOB_ID": "20007",
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_JOB_NODELIST": "a[1-2]",
-        "SLURM_SUBMIT_DIR": str(ROOT),
-    }
+    environment = environment_of(tmp_path, "20007")
+    environment.update(SLURM_JOB_NUM_NODES=str(nodes), SLURM_JOB_NODELIST="a[1-2]")
 
     def submit(*words):
         return subprocess.run(
@@ -67,11 +67,7 @@ def test_a_job_that_reaches_its_time_limit_saves_and_is_queued_again(tmp_path):
         f'echo scancel "$@" >> {log}\nkill -TERM $(cat {tmp_path}/step)\n',
     )
     fake(tmp_path / "bin", "scontrol", f'echo scontrol "$@" >> {log}\n')
-    environment = {
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "SLURM_JOB_ID": "7",
-        "SLURM_SUBMIT_DIR": str(ROOT),
-    }
+    environment = environment_of(tmp_path, "7")
     done = subprocess.run(
         ["bash", script, "transformer_ftc", "data"], env=environment, timeout=1200
     )

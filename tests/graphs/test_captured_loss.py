@@ -12,8 +12,7 @@ from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs import captured_step
 from fairseq_plugins.graphs.captured_loss import CapturedLoss
 from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused, LabelSmoothedCrossEntropyRDrop
-from tests.batches import assert_close
-from tests.graphs.test_captured_step import PAD, TASK
+from tests.batches import PAD, TASK, assert_close
 from tests.tape import Tape
 
 SENTENCES = [((5, 1, 7), (7, 1, 5)), ((9, 2, 3), (3, 2, 9)), ((1, 1, 8), (2, 8, 1))]

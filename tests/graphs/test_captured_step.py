@@ -29,12 +29,10 @@ from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyRDrop,
     LabelSmoothedCrossEntropySimCut,
 )
-from tests.batches import assert_close
+from tests.batches import PAD, TASK, assert_close
 from tests.graphs.optimizers import Inner, in_half
 from tests.tape import Launches, Tape
 
-PAD = 1
-TASK = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD, eos=lambda: 2))
 ARCHITECTURES = {
     "ftc": ("transformer_ftc", "--encoder-blocks 1,1"),
     "ftc, max and min": (

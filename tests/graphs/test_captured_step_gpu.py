@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from fairseq.utils import move_to_cuda
 
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.graphs.captured_step import CapturedStep
@@ -17,9 +18,9 @@ from fairseq_plugins.layers.dropout import FastDropout
 from fairseq_plugins.layers.packed import Layout, has_flash, packed_attention
 from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.models.packed import store_projections_together
-from tests.batches import assert_close
+from tests.batches import PAD, TASK, assert_close
 from tests.graphs.optimizers import in_half
-from tests.graphs.test_captured_step import ARCHITECTURES, PAD, TASK
+from tests.graphs.test_captured_step import ARCHITECTURES
 
 pytestmark = [
     pytest.mark.gpu,
@@ -120,19 +121,12 @@ def test_rows_in_bfloat16_are_close_to_float64(make_step, make_sample):
     rows = pack(make_sample((5, 1, 7)), step.spec)
     loss, gradient = compute(step, rows, 64)
     model = step.model.double()
-    loss64, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(
-        model, _on_gpu(make_sample((5, 1, 7)))
-    )
+    sample = move_to_cuda(make_sample((5, 1, 7)))
+    loss64, _, _ = LabelSmoothedCrossEntropyFused(TASK, False, 0.1)(model, sample)
     exact = torch.autograd.grad(loss64, list(model.parameters()))
     exact = torch.cat([g.flatten() for g in exact])
     assert float(loss) == pytest.approx(float(loss64), rel=0.02)
     assert float((gradient - exact).norm() / exact.norm()) < 0.05
-
-
-def _on_gpu(sample):
-    from fairseq.utils import move_to_cuda
-
-    return move_to_cuda(sample)
 
 
 def test_dropout_of_replays_is_that_of_eager_steps(make_step, make_sample):

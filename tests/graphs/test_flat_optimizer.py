@@ -11,7 +11,7 @@ from fairseq_plugins.graphs.cuda_graph import graph_class
 from fairseq_plugins.graphs.flat_optimizer import FlatOptimizer
 from tests.batches import assert_close
 from tests.graphs.optimizers import Inner, in_half
-from tests.tape import Launches, Tape
+from tests.tape import Tape
 
 SIZES = ((16, 3), (1,), (8,))
 ADAM = {"betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 1e-2}
@@ -108,6 +108,8 @@ def test_100_updates_are_fairseqs(name, captures, device):
             flat.optimizer.load_state_dict(copy.deepcopy(plain.optimizer.state_dict()))
     assert (overflows > 3) == name.startswith("fp16") and overflows < 50
     assert (flat.optimizer.graph is not None) == captures
+    if captures and device == "cpu":
+        assert len(flat.optimizer.graph.kernels) <= 16, flat.optimizer.graph.kernels
     one, other = (x.optimizer.state_dict() for x in (plain, flat))
     assert one.keys() == other.keys() and one["param_groups"] == other["param_groups"]
     assert one.get("loss_scale") == other.get("loss_scale")
@@ -117,21 +119,6 @@ def test_100_updates_are_fairseqs(name, captures, device):
         assert_close(after["exp_avg_sq"], before["exp_avg_sq"], "moment", tolerance)
     halves = torch.cat([p.detach().flatten() for p in flat.parameters])
     assert torch.equal(halves, flat.optimizer.values.to(halves.dtype))
-
-
-def test_launches_of_an_update():
-    """Its numbers, its graph, and a copy of the norm."""
-    trained = Trained("bf16")
-    trained.update(0)  # captures
-    trained.set_gradient(1)
-    with Launches() as launches:
-        trained.optimizer.multiply_grads(0.1)
-        trained.optimizer.deferred = True
-        trained.optimizer.clip_grad_norm(0.5)
-        trained.optimizer.step()
-        trained.optimizer.zero_grad()
-    assert launches.names == ["copy_", "replay", "clone"]
-    assert len(trained.optimizer.graph.kernels) <= 16, trained.optimizer.graph.kernels
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])

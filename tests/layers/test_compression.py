@@ -33,29 +33,20 @@ LENGTHS = tuple(range(1, 10))  # 1 .. 2 w + 1 for every window above
 @pytest.mark.parametrize("kind", TIME_POOLINGS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_time_pooling_equals_the_reference(window, kind, fill):
+    """In a batch, and of each sentence alone, without a mask."""
     sentences = make_sentences(LENGTHS, channels=5)
     mask = padding_mask(LENGTHS, width=11)
     pooled_mask = pool_padding_mask(mask, window)
     pooling = TimePooling(window, kind)
-    assert_same_function(
+    for pool in (
         lambda: unpad(pooling(pad(sentences, mask, fill), mask), pooled_mask),
-        lambda: [truth.pool_time(sentence, window, kind) for sentence in sentences],
-        leaves_of(pooling, x=sentences),
-    )
-
-
-@pytest.mark.parametrize("kind", TIME_POOLINGS)
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_time_pooling_without_padding_needs_no_mask(length, window, kind):
-    sentences = make_sentences([length, length], channels=3)
-    pooling = TimePooling(window, kind)
-    no_padding = torch.zeros(2, -(-length // window), dtype=torch.bool)
-    assert_same_function(
-        lambda: unpad(pooling(torch.stack(sentences, dim=1), None), no_padding),
-        lambda: [truth.pool_time(sentence, window, kind) for sentence in sentences],
-        leaves_of(pooling, x=sentences),
-    )
+        lambda: [pooling(sentence.unsqueeze(1)).squeeze(1) for sentence in sentences],
+    ):
+        assert_same_function(
+            pool,
+            lambda: [truth.pool_time(sentence, window, kind) for sentence in sentences],
+            leaves_of(pooling, x=sentences),
+        )
 
 
 @pytest.mark.parametrize("kind", ["max", "min"])
@@ -140,18 +131,15 @@ def test_feature_pooling_equals_the_reference(window, kind):
     )
 
 
-@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("time_window", WINDOWS)
 @pytest.mark.parametrize("feature_window", WINDOWS)
-def test_upsample_equals_the_reference(length, time_window, feature_window):
-    pooled = make_sentences([-(-length // time_window)], channels=3)
-    no_padding = torch.zeros(1, length, dtype=torch.bool)
+def test_upsample_equals_the_reference(time_window, feature_window):
+    pooled = make_sentences([-(-length // time_window) for length in LENGTHS], channels=3)
+    windows = time_window, feature_window
     assert_same_function(
-        lambda: unpad(
-            upsample(pooled[0].unsqueeze(1), time_window, feature_window, length), no_padding
-        ),
-        lambda: [truth.upsample(pooled[0], time_window, feature_window, length)],
-        {"x": pooled[0]},
+        lambda: [upsample(x.unsqueeze(1), *windows, n).squeeze(1) for x, n in zip(pooled, LENGTHS)],
+        lambda: [truth.upsample(x, *windows, n) for x, n in zip(pooled, LENGTHS)],
+        leaves_of(torch.nn.Identity(), x=pooled),
     )
 
 

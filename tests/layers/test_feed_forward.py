@@ -4,11 +4,7 @@ import pytest
 import torch
 
 from fairseq_plugins.layers import chunked_products
-from fairseq_plugins.layers.feed_forwards import (
-    MSCFFN,
-    FeedForwardSpec,
-    MSCFFNOptions,
-)
+from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from tests.batches import (
     assert_close,
     assert_same_function,

@@ -20,6 +20,7 @@ from fairseq_plugins.layers.fastformer import FastformerOptions
 from fairseq_plugins.layers.feed_forwards import MSCFFN, FeedForwardSpec, MSCFFNOptions
 from fairseq_plugins.layers.packed import Layout, Windows
 from fairseq_plugins.layers.token_mixers import Fastformer, MixerSpec
+from tests.batches import half
 from tests.tape import Launches
 
 pytestmark = pytest.mark.gpu
@@ -183,8 +184,7 @@ def test_additive_attention_kernel(
 
 @needs_triton
 @EVERY_DTYPE
-@pytest.mark.parametrize("shifts", [True, False])
-@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
+@pytest.mark.parametrize("used, shifts", half([(0,), (1,), (2,), (0, 1), (0, 1, 2)], [True, False]))
 @pytest.mark.parametrize(
     "tokens, dim, p", [(1, 8, 0.0), (37, 40, 0.3), pytest.param(4096, 512, 0.1, marks=on_gpu)]
 )
@@ -410,8 +410,13 @@ def test_kernels_are_exact_and_pass_their_check(name, sizes, dtype, monkeypatch)
 
 
 @needs_triton
-@pytest.mark.parametrize("name", TRIALS)
-@pytest.mark.parametrize("fault", ["value", "gradient", "nan", "exception"])
+@pytest.mark.parametrize(
+    "name, fault",
+    [
+        *((name, "gradient") for name in TRIALS),
+        *(("residual", each) for each in ("value", "nan", "exception")),
+    ],
+)
 def test_a_broken_kernel_is_found(monkeypatch, name, fault):
     """In one line, and whatever it does wrong."""
     real = module(name).trials
@@ -607,19 +612,16 @@ def test_a_machine_that_cannot_compile_uses_plain_torch(fresh, monkeypatch, tmp_
     assert obstacle() == ""
 
 
-def build_mscffn(dropout):
-    torch.manual_seed(1)
-    spec = FeedForwardSpec(24, 96, dropout=dropout)
-    return MSCFFN(spec, MSCFFNOptions(subspaces=4, expansion=3)).half().to(DEVICE)
-
-
 @needs_triton
 @pytest.mark.parametrize("usable", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_mscffn_uses_its_kernel(monkeypatch, dropout, usable):
     asked, taken = [], count_calls(monkeypatch, module("products"), "KernelProducts")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or usable)
-    ffn, x = build_mscffn(dropout), normal(9, 2, 24, dtype=torch.float16)
+    torch.manual_seed(1)
+    options = MSCFFNOptions(subspaces=4, expansion=3)
+    ffn = MSCFFN(FeedForwardSpec(24, 96, dropout=dropout), options).half().to(DEVICE)
+    x = normal(9, 2, 24, dtype=torch.float16)
     out = ffn(x)
     out.float().pow(2).sum().backward()
     assert asked == ffn.kernels() == [("products", 24, 6, 18, int(dropout > 0))]
