@@ -3,20 +3,15 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairseq_plugins.system.plotting import COLOURS, MARKERS, bars, check, figure
 
-__all__ = ["COLOURS", "MARKERS", "Curve", "bars", "check", "curves", "figure", "legend", "line"]
+__all__ = ["COLOURS", "MARKERS", "bars", "check", "curves", "figure", "legend"]
 
 
-class Curve(NamedTuple):
-    """A line of a plot. `ends` says why the line ends early, and is "" for a complete line."""
-
-    name: str
-    across: Sequence[float]
-    up: Sequence[float]
-    ends: str = ""
+# name, values across and up, and why the line ends early; "" for a complete one
+Line = tuple[str, list[float], list[float], str]
 
 
 def time_and_bleu(path: Path, rows: Sequence[dict[str, Any]], title: str) -> None:
@@ -40,33 +35,19 @@ def time_and_bleu(path: Path, rows: Sequence[dict[str, Any]], title: str) -> Non
         axis.legend(fontsize=7)
 
 
-def line(
-    name: str,
-    rows: Sequence[dict[str, Any]],
-    across: str,
-    up: str,
-    scale: float = 1.0,
-    ends: str = "",
-) -> Curve:
-    """The curve of a column, times a scale, over another one, where the rows have it."""
-    here = [row for row in rows if row.get(up) is not None]
-    return Curve(name, [row[across] for row in here], [row[up] * scale for row in here], ends)
-
-
-def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str) -> None:
+def curves(axis: Any, lines: Sequence[Line], x: str, y: str, title: str) -> None:
     """Draw lines over a logarithmic x axis.
 
     The y axis is logarithmic if values span more than a factor of ten; otherwise it starts at 0.
     """
-    for index, line in enumerate(lines):
+    for index, (name, across, up, ends) in enumerate(lines):
         colour = COLOURS[index % len(COLOURS)]
         style = {"color": colour, "marker": MARKERS[index % len(MARKERS)], "ms": 4}
-        name = textwrap.fill(line.name, 90)
-        axis.plot(line.across, line.up, label=name, linewidth=1.4, **style)
-        if line.ends and len(line.across):
+        axis.plot(across, up, label=textwrap.fill(name, 90), linewidth=1.4, **style)
+        if ends and across:
             axis.annotate(
-                line.ends,
-                (line.across[-1], line.up[-1]),
+                ends,
+                (across[-1], up[-1]),
                 textcoords="offset points",
                 xytext=(0, 6),
                 ha="right",
@@ -74,13 +55,13 @@ def curves(axis: Any, lines: Sequence[Curve], x: str, y: str, title: str) -> Non
                 color=colour,
             )
     axis.set_xscale("log", base=2)
-    values = [value for line in lines for value in line.up]
+    values = [value for _, _, up, _ in lines for value in up]
     if values and max(values) > 10 * min(values):
         axis.set_yscale("log")
         axis.margins(y=0.12)  # room for the text at the end of a line
     else:
         axis.set_ylim(0, 1.15 * max(values, default=1.0))
-    ticks = sorted({value for line in lines for value in line.across})
+    ticks = sorted({value for _, across, *_ in lines for value in across})
     axis.set_xticks(ticks)
     axis.set_xticklabels([f"{tick:,}" for tick in ticks], rotation=45)
     axis.minorticks_off()

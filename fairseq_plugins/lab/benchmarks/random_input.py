@@ -30,21 +30,23 @@ commit is kept. figure2 (of Fastformer) and table3 (of MSCFFN) are growth with a
 and sizes.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import read_json
 from fairseq_plugins.options.fields import option, with_default
 from fairseq_plugins.system.progress import progress_bar
 
 from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads
-from .harness import Report, Row, Timed, Typed
+from .harness import Column, Report, Row, Timed, Typed
 from .peak_memory import GIB, MIB
 
 AXES = ("length", "depth", "width")
@@ -73,7 +75,18 @@ def numbers(option: str, text: str) -> list[int]:
 
 @dataclass
 class Contenders(Typed):
-    """The options of every subcommand of this file."""
+    """The options of every subcommand of this file, and what it measures.
+
+    Attributes:
+        titles: of contenders.
+        times, peaks: whether time and peak memory are measured.
+        details: whether also other figures of memory are.
+        resumes: whether a rerun keeps what the file of --json has.
+    """
+
+    titles = dict[str, str]()
+    times, peaks, details, resumes = True, True, False, False
+    axis, longest_step, budget = "length", float("inf"), float("inf")
 
     contender: Sequence[str] = option(
         (), "a contender with its options; repeatable", metavar="WORDS", repeatable=True
@@ -85,7 +98,7 @@ class Contenders(Typed):
 
 
 @dataclass
-class Architectures(Contenders):
+class Limited(Contenders):
     """Of those that measure whole models, too, and limit their memory."""
 
     part: str = option("model", "the part of an architecture", choices=workloads.PARTS)
@@ -101,23 +114,25 @@ class Architectures(Contenders):
 class Layer(Timed, Contenders, modules.Sizes):
     """The options of `layer`."""
 
+    peaks = False
     lengths: str = option("1024", "the source lengths, such as 512,8192")
     tokens: int = with_default(Contenders, "tokens", 8192)
     rounds: int = with_default(Timed, "rounds", 7)
 
 
 @dataclass
-class Memory(Architectures, modules.Sizes):
+class Memory(Limited, modules.Sizes):
     """The options of `memory`."""
 
+    times, details = False, True
     lengths: str = option("256", "the source lengths, such as 512,8192")
 
 
 @dataclass
-class Growth(Architectures):
+class Growth(Limited):
     """The options of `growth`."""
 
-    titles = dict[str, str]()  # of contenders
+    resumes = True
     axis: str = option("length", "what grows", choices=AXES)
     values: str | None = option(None, "the values on the axis, such as 128,256,512")
     what: str = option(BOTH, "what is measured", choices=(*workloads.WHAT, BOTH))
@@ -141,163 +156,62 @@ def growth_of(paper: str) -> type[Growth]:
     return make_dataclass(paper, changed, bases=(Growth,), namespace={"titles": titles})
 
 
-def check(args: Contenders, lengths: list[int], tokens: int) -> None:
-    """Raise a ConfigurationError if there is no contender, or a batch holds no sentence."""
+def values_of(args: Any) -> list[int]:
+    """The values on the axis.
+
+    Raises:
+        ConfigurationError: there are none, there is no contender, or a batch holds no sentence.
+    """
+    name = "values" if isinstance(args, Growth) else "lengths"
+    if not getattr(args, name):
+        raise ConfigurationError("growth needs --values")
+    values = numbers(flag(name), getattr(args, name))
+    longest = max(values) if args.axis == "length" else args.length
     if not args.contender:
         raise ConfigurationError("give at least one --contender")
-    if tokens < max(lengths):
+    if args.tokens < longest and not getattr(args, "sentences", None):
         raise ConfigurationError(
-            f"--tokens {tokens} is less than one sentence of {max(lengths)}: at least that many"
+            f"--tokens {args.tokens} is less than one sentence of {longest}: at least that many"
         )
+    return values
 
 
-def limit_of(args: Architectures, device: torch.device) -> float:
-    """The value of --memory-limit, or its default."""
-    if args.memory_limit is None and device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory / GIB
-    return LIMIT if args.memory_limit is None else args.memory_limit
-
-
-def setting_of(args: Any, device: torch.device, length: int, what: str = "") -> workloads.Setting:
-    """The workload of a length."""
-    given = vars(args)
+def setting_of(args: Any, device: torch.device, value: int, what: str) -> workloads.Setting:
+    """The workload of a value on the axis."""
+    given, length = vars(args), value if args.axis == "length" else args.length
     return workloads.Setting(
-        given.get("part", "encoder"), what or args.what, length,
+        given.get("part", "encoder"), what, length,
         given.get("sentences") or args.tokens // length, given.get("target_length") or length,
         args.dtype, device.type, args.threads, args.options,
         {name: given[name] for name in SIZES if name in given}, args.vocabulary,
     )  # fmt: skip
 
 
-# ---- layer and memory
+# ---- the measurement
 
 
-def run_layer(args: Layer) -> Report:
-    """Time all contenders at each length.
-
-    Raises:
-        ConfigurationError: arguments are invalid.
-    """
-    lengths = numbers("--lengths", args.lengths)
-    check(args, lengths, args.tokens)
-    device = harness.choose_device(args)
-    rows: list[Row] = []
-    for length in lengths:
-        setting = setting_of(args, device, length)._replace(target_length=8)
-        loads = [workloads.build(words, setting) for words in args.contender]
-        works = [lambda _, load=load: load.step() for load in loads]
-        name = f"length {length:,}"
-        compared = harness.compare(args.contender, works, [None], args, device, name, queued=True)
-        for row, load in zip(compared, loads):
-            rows.append({"length": length, **row, "parameters": load.parameters()})
-    return Report(
-        rows,
-        [("length", harness.number("length", ",.0f")), *harness.COMPARISON],
-        [f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, {args.rounds} rounds"],
-        lambda path: draw_lengths(path, rows, args, "median_seconds", 1, "seconds"),
-    )
-
-
-def run_memory(args: Memory) -> Report:
-    """Measure the memory of all contenders at each length.
+def run(args: Any) -> Report:
+    """Measure all contenders at all values.
 
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    lengths = numbers("--lengths", args.lengths)
-    check(args, lengths, args.tokens)
-    device = harness.choose_device(args)
-    args.memory_limit = limit_of(args, device)
-    rows: list[Row] = []
-    points = [(length, words) for length in lengths for words in args.contender]
-    for length, words in progress_bar(points, description="peaks", leave=False):
-        limit = int(args.memory_limit * GIB)
-        setting = setting_of(args, device, length)
-        peak = peak_memory.measure(words, setting, limit, args.patience, args.clock, True)
-        row = {"length": length, "contender": words, **peak._asdict()}
-        first = next((other for other in rows if other["length"] == length), row)
-        rows.append(row)
-        for name in ("peak", "allocated", "kept"):
-            own, base = row[f"{name}_bytes"], first[f"{name}_bytes"]
-            row[f"{name}_ratio"] = own / base if own is not None and base else None
-    mib = 1 / MIB
-    return Report(
-        rows,
-        [
-            ("length", harness.number("length", ",.0f")),
-            ("contender", harness.code("contender")),
-            ("peak, ratio", harness.number("peak_ratio")),
-            ("peak, MiB", harness.number("peak_bytes", ",.1f", mib)),
-            ("allocated, MiB", harness.number("allocated_bytes", ",.1f", mib)),
-            ("kept, ratio", harness.number("kept_ratio")),
-            ("kept, MiB", harness.number("kept_bytes", ",.1f", mib)),
-            ("parameters, M", harness.number("parameters", ".2f", 1e-6)),
-            ("", harness.text("problem")),
-        ],
-        [
-            f"{args.what}, {args.tokens} tokens a batch, {args.dtype}, part of architectures: "
-            f"{args.part}, limit {args.memory_limit:.3g} GiB"
-        ],
-        lambda path: draw_lengths(path, rows, args, "peak_bytes", mib, "peak, MiB"),
-    )
-
-
-def draw_lengths(
-    path: Any, rows: list[Row], args: Contenders, column: str, scale: float, unit: str
-) -> None:
-    """Bars at one length, otherwise a line for each contender."""
-    lengths = {row["length"] for row in rows}
-    if len(lengths) == 1 and column == "median_seconds":
-        return plots.bars(path, rows, f"{args.what}, length {lengths.pop():,}")
-    lines = [
-        plots.line(name, [row for row in rows if row["contender"] == name], "length", column, scale)
-        for name in dict.fromkeys(args.contender)
-    ]
-    with plots.figure(path, width=6.5) as (axis,):
-        plots.curves(axis, lines, "length", unit, f"{args.what}, {args.tokens:,} tokens")
-        plots.legend([axis])
-
-
-# ---- growth
-
-
-def run_growth(args: Growth) -> Report:
-    """Measure time and memory at all values.
-
-    Raises:
-        ConfigurationError: arguments are invalid.
-    """
-    if not args.values:
-        raise ConfigurationError("growth needs --values")
-    values = numbers("--values", args.values)
-    lengths = values if args.axis == "length" else [args.length]
-    check(args, lengths, args.tokens if args.sentences is None else max(lengths))
-    device = harness.choose_device(args)
-    args.memory_limit = limit_of(args, device)
+    values, device = values_of(args), harness.choose_device(args)
     where = machine.describe(device, args.threads)
+    sentences, limit = getattr(args, "sentences", None), LIMIT
+    notes = [f"{args.tokens:,} tokens" if sentences is None else f"{sentences:,} sentences"]
+    notes[0] += f" a batch, {args.dtype}"
+    if args.peaks:
+        if device.type == "cuda":
+            limit = torch.cuda.get_device_properties(device).total_memory / GIB
+        args.memory_limit = args.memory_limit or limit
+        notes[0] += f", part of architectures: {args.part}, limit {args.memory_limit:.3g} GiB"
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
-    kept = kept_rows(args, where)
+    kept = kept_rows(args, where) if args.resumes else []
     # the file keeps those that are not asked for now
     rows = [r for r in kept if r["value"] not in values or r["what"] not in whats]
     left_out: dict[tuple[str, str], str] = {}
-    batch = f"{args.tokens:,} tokens" if args.sentences is None else f"{args.sentences:,} sentences"
-    notes = [
-        f"part: {args.part}, {batch} a batch, {args.dtype}; limits {args.memory_limit:.3g} GiB and "
-        f"{args.longest_step:g} s a step"
-    ]
-    columns = [
-        (args.axis, harness.number("value", ",.0f")),
-        ("what", harness.text("what")),
-        ("contender", lambda row: title_of(args, row["contender"], "`{}`")),
-        ("time, ratio", harness.number("time_ratio")),
-        ("quartiles", harness.quartiles("time_ratio_quartiles")),
-        ("operations, ratio", harness.number("flop_ratio")),
-        ("seconds", harness.number("median_seconds", ".3f")),
-        ("peak, ratio", harness.number("peak_ratio")),
-        ("peak, MiB", harness.number("peak_bytes", ",.0f", 1 / MIB)),
-        ("", harness.text("problem")),
-    ]
-    report = Report(rows, columns, notes, lambda path: draw_growth(path, rows, args, whats))
+    report = Report(rows, columns_of(args), notes, lambda path: draw(path, rows, args, whats))
     points = [(value, what) for value in values for what in whats]
     try:
         for value, what in progress_bar(points, description=args.axis, leave=False):
@@ -315,6 +229,22 @@ def run_growth(args: Growth) -> Report:
     return report
 
 
+def columns_of(args: Any) -> list[Column]:
+    """The columns of the table."""
+    columns: list[Column] = [
+        (args.axis, harness.number("value", ",.0f")),
+        ("what", harness.text("what")),
+        ("contender", lambda row: title_of(args, row["contender"], "`{}`")),
+    ]
+    if args.times:
+        columns += harness.COMPARISON[1:]
+    for name in [*["peak"] * args.peaks, *["allocated", "kept"] * args.details]:
+        columns.append((f"{name}, ratio", harness.number(f"{name}_ratio")))
+        columns.append((f"{name}, MiB", harness.number(f"{name}_bytes", ",.1f", 1 / MIB)))
+    columns.append(("parameters, M", harness.number("parameters", ".2f", 1e-6)))
+    return [*columns, *[("", harness.text("problem"))] * args.peaks]
+
+
 def kept_rows(args: Growth, where: Row) -> list[Row]:
     """The rows of an earlier run with these arguments on this machine, at any values."""
 
@@ -329,7 +259,7 @@ def kept_rows(args: Growth, where: Row) -> list[Row]:
 
 
 def point(
-    args: Growth,
+    args: Any,
     device: torch.device,
     value: int,
     what: str,
@@ -349,45 +279,47 @@ def point(
     Returns:
         one row per contender.
     """
-    setting = setting_of(args, device, value if args.axis == "length" else args.length, what)
+    setting = setting_of(args, device, value, what)
     rows: list[Row] = []
     for words in args.contender:
         row: Row = {"axis": args.axis, "value": value, "what": what, "contender": words}
-        reason = left_out.get((words, what)) or too_slow(args, value, what, words, before)
-        if not reason:
-            limit = int(limit_of(args, device) * GIB)
-            own = sized(args, words, value)
-            peak = peak_memory.measure(own, setting, limit, args.patience, args.clock)
-            row["peak_bytes"], row["first_seconds"] = peak.peak_bytes, peak.seconds
-            reason = peak.problem
+        row["problem"] = left_out.get((words, what)) or too_slow(args, value, what, words, before)
+        if args.peaks and not row["problem"]:
+            limit, own = int(args.memory_limit * GIB), sized(args, words, value)
+            peak = peak_memory.measure(own, setting, limit, args.patience, args.clock, args.details)
+            row.update(peak._asdict(), first_seconds=peak.seconds)
             if peak.seconds is not None and peak.seconds > args.longest_step:
-                reason = f"a step takes {peak.seconds:.3g} s"
-        if reason:
-            left_out[words, what] = reason
-        rows.append({**row, "problem": reason})
-    add_times(args, device, setting, [row for row in rows if not row["problem"]])
-    base = rows[0].get("peak_bytes")
-    for row in rows:
-        if base and row.get("peak_bytes") is not None:
-            row["peak_ratio"] = row["peak_bytes"] / base
+                row["problem"] = f"a step takes {peak.seconds:.3g} s"
+            del row["seconds"]
+        if row["problem"]:
+            left_out[words, what] = row["problem"]
+        rows.append(row)
+    if args.times:
+        add_times(args, device, setting, [row for row in rows if not row["problem"]])
+    for name in ("peak", "allocated", "kept"):
+        base = rows[0].get(f"{name}_bytes")
+        for row in rows if base else ():
+            own_bytes = row.get(f"{name}_bytes")
+            row[f"{name}_ratio"] = None if own_bytes is None else own_bytes / base
     return rows
 
 
-def add_times(
-    args: Growth, device: torch.device, setting: workloads.Setting, rows: list[Row]
-) -> None:
+def add_times(args: Any, device: torch.device, setting: workloads.Setting, rows: list[Row]) -> None:
     """Time the contenders of these rows in turn; add times and operations to the rows."""
     if not rows:
         return
-    expected = sum(row["first_seconds"] for row in rows)
-    rounds = max(1, min(args.rounds, int(args.budget / max(expected, 1e-9))))
+    expected = sum(row.get("first_seconds", 0) for row in rows)
+    rounds = int(max(1, min(args.rounds, args.budget / max(expected, 1e-9))))
     names = [row["contender"] for row in rows]
     loads = [workloads.build(sized(args, name, rows[0]["value"]), setting) for name in names]
     works = [lambda _, load=load: load.step() for load in loads]
-    how = SimpleNamespace(rounds=rounds, warmup=int(rounds > 1), clock=args.clock)
+    warmup = getattr(args, "warmup", int(rounds > 1))
+    how = SimpleNamespace(rounds=rounds, warmup=warmup, clock=args.clock)
     description = f"{setting.what}, {args.axis} {rows[0]['value']:,}"
-    counted = lambda name: expected < args.budget  # noqa: E731
-    compared = harness.compare(names, works, [None], how, device, description, counted)
+    compared = harness.compare(
+        names, works, [None], how, device, description, lambda _: expected < args.budget,
+        queued=not args.peaks,
+    )  # fmt: skip
     ratios = ("time_ratio", "time_ratio_quartiles", "flop_ratio", "ratio_to_flop_limit")
     for row, figures, load in zip(rows, compared, loads):
         if names[0] != args.contender[0]:  # the baseline is not here
@@ -439,21 +371,26 @@ def title_of(args: Growth, words: str, form: str = "{}") -> str:
     return args.titles.get(words) or form.format(words)
 
 
-def draw_growth(path: Any, rows: list[Row], args: Growth, whats: list[str]) -> None:
+def draw(path: Path, rows: list[Row], args: Any, whats: list[str]) -> None:
     """Draw time on the left and memory on the right, one row each for training and inference."""
-    columns = (("median_seconds", "seconds", 1.0), ("peak_bytes", "peak, MiB", 1 / MIB))
-    with plots.figure(path, 2, len(whats)) as axes:
-        for place, what in enumerate(whats):
-            for side, (name, unit, scale) in enumerate(columns):
-                lines = []
-                for words in dict.fromkeys(args.contender):
-                    own = [r for r in rows if r["contender"] == words and r["what"] == what]
-                    here = [row for row in own if not row["problem"]]
-                    ends = next((r["problem"] for r in own if r["problem"]), "").split(":")[0]
-                    title = title_of(args, words)
-                    lines.append(plots.line(title, here, "value", name, scale, ends))
-                title = "training step" if what == "training" else "inference"
-                plots.curves(axes[2 * place + side], lines, args.axis, unit, title)
+    columns = [("median_seconds", "seconds", 1.0)] * args.times
+    columns += [("peak_bytes", "peak, MiB", 1 / MIB)] * args.peaks
+    values = {row["value"] for row in rows}
+    if len(values) == 1 and not args.peaks:
+        plots.bars(path, rows, f"{args.what}, {args.axis} {values.pop():,}")
+        return
+    with plots.figure(path, len(columns), len(whats)) as axes:
+        panels = iter(axes)
+        for what, (name, unit, scale) in itertools.product(whats, columns):
+            lines = []
+            for words in dict.fromkeys(args.contender):
+                own = [r for r in rows if r["contender"] == words and r["what"] == what]
+                here = [row for row in own if not row["problem"] and row.get(name) is not None]
+                ends = next((r["problem"] for r in own if r["problem"]), "").split(":")[0]
+                up = [row[name] * scale for row in here]
+                lines.append((title_of(args, words), [row["value"] for row in here], up, ends))
+            title = "training step" if what == "training" else "inference"
+            plots.curves(next(panels), lines, args.axis, unit, title)
         plots.legend(axes)
 
 
@@ -462,7 +399,7 @@ def draw_growth(path: Any, rows: list[Row], args: Growth, whats: list[str]) -> N
 
 def run_figure2(args: Growth) -> Report:
     """Figure 2 of Fastformer: `growth`, and where Fastformer is the fastest, as in the paper."""
-    report = run_growth(args)
+    report = run(args)
     notes = list(report.notes)
     for what in workloads.WHAT:
         lengths: dict[bool, list[str]] = {True: [], False: []}
@@ -489,7 +426,7 @@ def run_figure2(args: Growth) -> Report:
 
 def run_table3(args: Growth) -> Report:
     """Table 3 of MSCFFN: `growth`, as steps per second beside the paper's."""
-    report = run_growth(args)
+    report = run(args)
     steps = prepared.PAPERS["table3"]["steps"]  # published, by title and length
     rows = {(row["value"], title_of(args, row["contender"])): row for row in report.rows}
     here, paper = [], []
@@ -536,9 +473,9 @@ def run_table3(args: Growth) -> Report:
 
 
 COMMANDS = {
-    "layer": (Layer, run_layer),
-    "memory": (Memory, run_memory),
-    "growth": (Growth, run_growth),
+    "layer": (Layer, run),
+    "memory": (Memory, run),
+    "growth": (Growth, run),
     "figure2": (growth_of("figure2"), run_figure2),
     "table3": (growth_of("table3"), run_table3),
 }

@@ -4,6 +4,7 @@ A workload runs a single module, the encoder of a model, or a whole model. A `Se
 values only, so that a fresh process can rebuild the workload.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -49,24 +50,29 @@ class Workload:
     """Base class. `step` is timed; `loss` runs forward only and returns the loss with its graph."""
 
     module: nn.Module
+    set_input: Callable[[Setting], None]
+    forward: Callable[[], Any]
+    loss: Callable[[], Tensor]
+    train: Callable[[], None]
 
     def __init__(self, setting: Setting):
         self.setting = setting
 
-    def set_input(self, length: int, sentences: int, target_length: int) -> None:
-        raise NotImplementedError
-
-    def loss(self) -> Tensor:
-        raise NotImplementedError
-
     def step(self) -> None:
-        raise NotImplementedError
+        """Train, or run forward in evaluation."""
+        if self.setting.what == "training":
+            self.train()
+            return
+        with torch.no_grad():
+            self.forward()
 
     def warm_up(self) -> None:
         """Run one step on a small input, to create the optimizer's state and load lazy imports."""
-        self.set_input(min(8, self.setting.length), 1, min(8, self.setting.target_length))
+        whole = self.setting
+        length, target_length = min(8, whole.length), min(8, whole.target_length)
+        self.set_input(whole._replace(length=length, sentences=1, target_length=target_length))
         self.step()
-        self.set_input(self.setting.length, self.setting.sentences, self.setting.target_length)
+        self.set_input(whole)
 
     def parameters(self) -> int:
         return contenders.count_parameters(self.module)
@@ -82,24 +88,23 @@ class ModuleWorkload(Workload):
         self.module = module.to(setting.device, DTYPES[setting.dtype])
         self.module.train(setting.what == "training")
 
-    def set_input(self, length: int, sentences: int, target_length: int) -> None:
+    def set_input(self, setting: Setting) -> None:
         torch.manual_seed(1)
-        x = torch.randn(length, sentences, self.dim)
-        self.x = x.to(self.setting.device, DTYPES[self.setting.dtype])
-        self.x.requires_grad_(self.setting.what == "training")
+        x = torch.randn(setting.length, setting.sentences, self.dim)
+        self.x = x.to(setting.device, DTYPES[setting.dtype])
+        self.x.requires_grad_(setting.what == "training")
+
+    def forward(self) -> Tensor:
+        return self.module(self.x)
 
     def loss(self) -> Tensor:
-        return self.module(self.x).sum()
+        return self.forward().sum()
 
-    def step(self) -> None:
-        if self.setting.what == "forward":
-            with torch.no_grad():
-                self.module(self.x)
-            return
+    def train(self) -> None:
         self.x.grad = None
         self.module.zero_grad(set_to_none=True)
         # a dense gradient, as in real training; ones only where the shape of the output differs
-        out = self.module(self.x)
+        out = self.forward()
         out.backward(self.x.detach() if out.shape == self.x.shape else torch.ones_like(out))
 
 
@@ -119,18 +124,16 @@ class EncoderWorkload(Workload):
         learned = [p for p in encoder.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=1e-4, betas=(0.9, 0.98))
 
-    def set_input(self, length: int, sentences: int, target_length: int) -> None:
-        self.source = random_tokens(self.setting, sentences, length)
-        self.lengths = torch.full((sentences,), length, device=self.source.device)
+    def set_input(self, setting: Setting) -> None:
+        self.source, self.lengths = random_tokens(setting, setting.length)
+
+    def forward(self) -> Tensor:
+        return self.module(self.source, self.lengths)["encoder_out"][0]
 
     def loss(self) -> Tensor:
-        return self.module(self.source, self.lengths)["encoder_out"][0].float().pow(2).mean()
+        return self.forward().float().pow(2).mean()
 
-    def step(self) -> None:
-        if self.setting.what == "forward":
-            with torch.no_grad():
-                self.module(self.source, self.lengths)
-            return
+    def train(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         self.loss().backward()
         self.optimizer.step()
@@ -145,30 +148,30 @@ class ModelWorkload(Workload):
         self.trainer = contenders.build_trainer(built)
         self.module = self.trainer.model.train(setting.what == "training")
 
-    def set_input(self, length: int, sentences: int, target_length: int) -> None:
-        source = random_tokens(self.setting, sentences, length)
-        target = random_tokens(self.setting, sentences, target_length)
+    def set_input(self, setting: Setting) -> None:
+        source, lengths = random_tokens(setting, setting.length)
+        target, _ = random_tokens(setting, setting.target_length)
+        inputs = {
+            "src_tokens": source,
+            "src_lengths": lengths,
+            "prev_output_tokens": target.roll(1, dims=1),
+        }
         self.batch: dict[str, Any] = {
-            "id": torch.arange(sentences),
-            "nsentences": sentences,
+            "id": torch.arange(setting.sentences),
+            "nsentences": setting.sentences,
             "ntokens": target.numel(),
-            "net_input": {
-                "src_tokens": source,
-                "src_lengths": torch.full((sentences,), length, device=source.device),
-                "prev_output_tokens": target.roll(1, dims=1),
-            },
+            "net_input": inputs,
             "target": target,
         }
+
+    def forward(self) -> Any:
+        return self.module(**self.batch["net_input"])
 
     def loss(self) -> Tensor:
         with contenders.forward_precision(self.trainer):
             return self.trainer.criterion(self.module, self.batch)[0]
 
-    def step(self) -> None:
-        if self.setting.what == "forward":
-            with torch.no_grad():
-                self.module(**self.batch["net_input"])
-            return
+    def train(self) -> None:
         self.trainer.train_step([self.batch], raise_oom=True)
 
 
@@ -181,15 +184,15 @@ def build_model(words: str, setting: Setting, dtype: str) -> contenders.Contende
     return contenders.build_without_data(words, options, setting.vocabulary, dtype, on_cpu)
 
 
-def random_tokens(setting: Setting, sentences: int, length: int) -> Tensor:
-    """Random int64 tokens, B x T, without padding; each sentence ends in </s>.
+def random_tokens(setting: Setting, length: int) -> tuple[Tensor, Tensor]:
+    """Random int64 tokens, B x T, without padding, and their lengths; each sentence ends in </s>.
 
     The seed is fixed, so that every contender gets the same tokens.
     """
     torch.manual_seed(1)
-    tokens = torch.randint(4, setting.vocabulary, (sentences, length))
+    tokens = torch.randint(4, setting.vocabulary, (setting.sentences, length))
     tokens[:, -1] = 2
-    return tokens.to(setting.device)
+    return tokens.to(setting.device), torch.full(tokens.shape[:1], length, device=setting.device)
 
 
 def build(words: str, setting: Setting) -> Workload:
@@ -201,10 +204,9 @@ def build(words: str, setting: Setting) -> Workload:
     """
     torch.set_num_threads(setting.threads)
     if modules.is_module(words):
-        workload: Workload = ModuleWorkload(words, setting)
-    elif setting.part == "encoder":
-        workload = EncoderWorkload(words, setting)
+        kind: Any = ModuleWorkload
     else:
-        workload = ModelWorkload(words, setting)
+        kind = EncoderWorkload if setting.part == "encoder" else ModelWorkload
+    workload: Workload = kind(words, setting)
     workload.warm_up()
     return workload

@@ -22,7 +22,7 @@ def test_operations_are_those_of_the_equations(tmp_path):
     for length, own in ((16, rows[:6]), (64, rows[6:])):
         attention = 4 * d * d + 2 * length * d
         multiply_adds = [8 * d * d, 2.25 * d * d, 4 * d * d, attention, attention, 3 * d * d]
-        assert [row["length"] for row in own] == [length] * 6
+        assert [row["value"] for row in own] == [length] * 6
         assert [row["flops"] for row in own] == [2 * tokens * count for count in multiply_adds]
         assert own[0]["time_ratio"] == 1.0
         limit = own[1]["ratio_to_flop_limit"]
