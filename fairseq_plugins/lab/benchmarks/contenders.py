@@ -1,7 +1,6 @@
 """Build the models to compare. A contender is an architecture with options of fairseq-train."""
 
 import contextlib
-import difflib
 import io
 import shlex
 from pathlib import Path
@@ -9,11 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_known
 
 # options of every contender; the contender's own options come later and win
-DEFAULTS = "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0"
-CRITERION = "label_smoothed_cross_entropy"
+DEFAULTS = (
+    "--optimizer adam --adam-betas '(0.9,0.98)' --lr 1e-4 --seed 1 --num-workers 0 "
+    "--criterion label_smoothed_cross_entropy"
+)
+LABEL_SMOOTHING = 0.1  # of criterions that have it, where it is not given
 HALF = {
     "bf16": ("--bf16", "--memory-efficient-bf16"),
     "fp16": ("--fp16", "--memory-efficient-fp16", "--amp"),
@@ -27,12 +29,6 @@ class Contender(NamedTuple):
     cfg: Any
     task: Any
     model: Any  # a torch.nn.Module
-
-
-def architectures() -> list[str]:
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    return sorted(ARCH_MODEL_REGISTRY)
 
 
 def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
@@ -53,6 +49,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     """
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
     from fairseq_plugins.options.fairseq_parser import parse_as
 
@@ -60,18 +57,8 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
         own, shared = shlex.split(words), shlex.split(common)
     except ValueError as error:
         raise ConfigurationError(f"{words!r} cannot be read: {error}") from None
-    known = architectures()
-    if not own or own[0] not in known:
-        given = own[0] if own else ""
-        close = ", ".join(difflib.get_close_matches(given, known, n=3)) or "transformer_ftc"
-        raise ConfigurationError(f"{given!r} is not an architecture: did you mean {close}?")
+    check_known(own[:1] or [""], ARCH_MODEL_REGISTRY, "", "is not an architecture")
     line = [data, "--arch", own[0], *shlex.split(DEFAULTS), *shared, *own[1:]]
-    criterion = _last_value("--criterion", line)
-    if criterion is None:
-        criterion = CRITERION
-        line += ["--criterion", criterion]
-    if criterion.startswith(CRITERION) and _last_value("--label-smoothing", line) is None:
-        line += ["--label-smoothing", "0.1"]
     given_types = [word for flags in HALF.values() for word in flags if word in line]
     if dtype != "fp32" and not given_types:
         line.append(HALF[dtype][0])
@@ -81,17 +68,10 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
         parsed = parse_as("fairseq-train", options.get_training_parser, line)
     except ConfigurationError as error:
         raise ConfigurationError(f"`{words}`: {error}") from None
+    smoothed = any(word.startswith("--label-smoothing") for word in line)
+    if hasattr(parsed, "label_smoothing") and not smoothed:
+        parsed.label_smoothing = LABEL_SMOOTHING
     return convert_namespace_to_omegaconf(parsed)
-
-
-def _last_value(option: str, words: list[str]) -> str | None:
-    value = None
-    for word, following in zip(words, words[1:] + [""]):
-        if word == option:
-            value = following
-        elif word.startswith(option + "="):
-            value = word.split("=", 1)[1]
-    return value
 
 
 def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) -> Contender:

@@ -16,8 +16,6 @@ unless --free-length lets trained models end themselves. --bleu translates the w
 the plot then shows time against BLEU.
 """
 
-import contextlib
-import io
 import os
 import shlex
 import shutil
@@ -34,6 +32,8 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
 from fairseq_plugins.options.fields import REQUIRED, argument, option, with_default
 from fairseq_plugins.options.search import Options
+from fairseq_plugins.pretrained import find_checkpoint
+from fairseq_plugins.search.checkpoints import load_models
 from fairseq_plugins.search.engine import Input
 from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.folder import Export
@@ -143,7 +143,8 @@ def load(words: str, args: Generate, device: torch.device) -> tuple[Any, Any]:
             raise ConfigurationError(
                 f"`{words}`: a checkpoint takes {INT8}, {PLAIN} and {CAPTURED} only"
             )
-        task, model = _from_checkpoint(Path(own[0]), args.data)
+        path = str(find_checkpoint(Path(own[0]), "--contender"))
+        _, (model,), _, task = load_models([path], args.data, option="--contender")
     else:
         rest = shlex.join(own)
         built = contenders.build_on_data(rest, args.options, args.data, "fp32", True)
@@ -155,22 +156,6 @@ def load(words: str, args: Generate, device: torch.device) -> tuple[Any, Any]:
 
         model = quantize(model)
     return task, model
-
-
-def _from_checkpoint(path: Path, data: Path) -> tuple[Any, Any]:
-    from fairseq import checkpoint_utils
-
-    if not path.is_file():
-        raise ConfigurationError(f"{path}: no such checkpoint")
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(path)], arg_overrides={"data": str(data)}
-            )
-    except Exception as error:  # torch and fairseq raise many types for unsuitable files
-        reason = harness.one_line(error)
-        raise ConfigurationError(f"{path} cannot be loaded: {reason}") from error
-    return task, models[0]
 
 
 def load_batches(

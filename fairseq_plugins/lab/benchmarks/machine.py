@@ -43,31 +43,15 @@ def commit() -> str:
 
     Files that git does not know count within the package. Without a checkout, only a checksum.
     """
-    return _checked_out() or f"unknown, files {_checksum()}"
-
-
-def _checksum() -> str:
-    """Ten digits that change with any Python file of the package."""
     content = hashlib.sha256()
     for path in sorted((ROOT / "fairseq_plugins").rglob("*.py")):
         content.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
-    return content.hexdigest()[:10]
-
-
-def _checked_out() -> str | None:
-    if not (ROOT / ".git").exists():
-        return None
-    answers = []
-    status = ["status", "--porcelain"]
-    for words in (
-        ["rev-parse", "--short=10", "HEAD"],
-        [*status, "-uno"],
-        [*status, "fairseq_plugins"],
-    ):
-        command = ["git", "-C", str(ROOT), *words]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        answers.append(done.stdout.strip())
-    return answers[0] + (f"+{_checksum()}" if any(answers[1:]) else "")
+    checksum, git = content.hexdigest()[:10], ["git", "-C", str(ROOT), "--git-dir", ".git"]
+    how: Any = {"capture_output": True, "text": True, "timeout": 30, "check": True}
+    try:
+        name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], **how).stdout.strip()
+        status = subprocess.run([*git, "status", "--porcelain"], **how).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return f"unknown, files {checksum}"
+    changed = [line for line in status if not line.startswith("??") or "fairseq_plugins/" in line]
+    return f"{name}+{checksum}" if changed else name

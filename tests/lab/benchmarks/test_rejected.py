@@ -8,7 +8,7 @@ from tests.lab.benchmarks.running import refused
 
 REJECTED = {
     "growth --values 8": "at least one --contender",
-    "layer --contender sdpb": "'sdpb' is not an architecture",
+    "layer --contender sdpb": "sdpb is not an architecture",
     "layer --contender 'ffn --colour 3'": "`ffn --colour 3`: --colour is unknown",
     "layer --contender 'sdpa --heads 7'": "7 heads do not divide",
     "layer --contender 'ffn --dropout 2'": "`ffn --dropout 2`: --dropout 2.0: must be",
@@ -20,7 +20,7 @@ REJECTED = {
     "growth --values 64 --tokens 32 --contender transformer": "--tokens",
     "growth --axis depth --values 1 --length 0 --contender ffn": "--length 0: must be at least 1",
     "growth --axis depth --values 1 --contender transformer_ftc": "`transformer_ftc` has 2 blocks",
-    "generate DATA --contender nothing.pt": "nothing.pt: no such checkpoint",
+    "generate DATA --contender nothing.pt": "--contender nothing.pt does not exist",
     "generate DATA --contender transformer --batch-size 4 --batches 9": "--batches 9: test has 3",
     "generate DATA --contender transformer --beam 0": "--beam 0: must be at least 1",
     "train-step DATA --arch transformer_ftcc": "did you mean transformer_ftc",
