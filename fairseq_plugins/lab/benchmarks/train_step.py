@@ -41,7 +41,7 @@ from .harness import Report, Row, Timed, Typed
 
 PARTS = ("model", "encoder", "loss")
 ORDERS = ("length", "random")
-LAUNCHES = 1000
+LAUNCH, LAUNCHES = "launch", 1000
 WINDOW = 50  # updates that a mean loss covers
 
 
@@ -254,8 +254,6 @@ def loss_of(trainer: Any) -> Callable[[dict[str, Any]], None]:
 
 # ---- parts for a GPU
 
-Measures = Iterator[tuple[str, Callable[[], Row]]]
-
 
 def run_gpu_part(args: "GpuPart") -> Report:
     """Run one part. A failure becomes a row with its reason; other rows are kept.
@@ -263,7 +261,7 @@ def run_gpu_part(args: "GpuPart") -> Report:
     Raises:
         ConfigurationError: arguments are invalid, or no row has a figure.
     """
-    if args.measured != "launch" and not args.arch:
+    if args.measured != LAUNCH and not args.arch:
         raise ConfigurationError(f"gpu-part {args.measured} needs --arch")
     device = harness.choose_device(args)
     where = machine.describe(device, args.threads)
@@ -279,7 +277,11 @@ def run_gpu_part(args: "GpuPart") -> Report:
         [f"{args.measured}, {args.dtype}"],
         lambda path: plots.bars(path, rows, args.measured),
     )
-    for name, measure in GPU_PARTS[args.measured](args, device):
+    kept: dict[str, Any] = {}  # of the first contender
+    works = [
+        (words, partial(GPU_PARTS[args.measured], words, args, device, kept)) for words in args.arch
+    ]
+    for name, measure in launches(device) if args.measured == LAUNCH else works:
         try:
             figures = measure()
         except Exception as error:  # of torch, Triton or CUDA: any type
@@ -287,7 +289,7 @@ def run_gpu_part(args: "GpuPart") -> Report:
             figures = {"figure": f"failed: {reason}", "problem": reason}
         row = {"contender": name, **figures}
         rows.append(row)
-        if {"seconds_a_step"} <= rows[0].keys() & row.keys():
+        if "seconds_a_step" in rows[0].keys() & row.keys():
             row["median_seconds"] = row["seconds_a_step"]
             row["time_ratio"] = row["seconds_a_step"] / rows[0]["seconds_a_step"]
         if args.json:
@@ -297,7 +299,8 @@ def run_gpu_part(args: "GpuPart") -> Report:
     return report
 
 
-def launch(args: "GpuPart", device: torch.device) -> Measures:
+def launches(device: torch.device) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """What tells the speed of a GPU, by names: launches, memory bandwidth, products."""
     on_gpu = device.type == "cuda"
     small = torch.zeros(256, device=device)
     large = torch.randn(2**28 if on_gpu else 2**20, device=device)
@@ -341,109 +344,97 @@ def launch(args: "GpuPart", device: torch.device) -> Measures:
     yield f"product of {side} x {side} in bf16", product
 
 
-def equality(args: "GpuPart", device: torch.device) -> Measures:
-    kept: dict[str, Any] = {}
-
-    def measure(words: str) -> Row:
+def equality(words: str, args: "GpuPart", device: torch.device, first: dict[str, Any]) -> Row:
+    """Losses and parameters after some updates, against those of the first contender."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic products
+    # warns of operations that have no deterministic form
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
         trainer, batches = _trainer(words, args, device, 3)
         trainer.cfg.common.log_interval = 1  # each step returns its loss
         logs = [
             trainer.train_step([batches[turn % len(batches)]], raise_oom=True)
             for turn in range(args.updates or 8)
         ]
-        values = torch.cat([p.detach().float().flatten() for p in trainer.model.parameters()])
-        losses = [float(log["loss"]) for log in logs]
-        if not kept:
-            kept.update(losses=losses, values=values)
-        differences = [abs(a / b - 1) for a, b in zip(losses, kept["losses"])]
-        far = float((values - kept["values"]).abs().max())
-        return {
-            "losses": losses,
-            "captures": contenders.captures(trainer),
-            "difference_of_losses": differences,
-            "difference": far,
-            "figure": f"relative difference of the first loss {differences[0]:.1e}, of the last "
-            f"one {differences[-1]:.1e}; parameters after {len(logs)} updates {far:.1e}",
-        }
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for deterministic products
-    # warns of operations that have no deterministic form
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        for words in args.arch:
-            yield words, partial(measure, words)
     finally:
         torch.use_deterministic_algorithms(False)
+    values = torch.cat([p.detach().float().flatten() for p in trainer.model.parameters()])
+    losses = [float(log["loss"]) for log in logs]
+    if not first:
+        first.update(losses=losses, values=values)
+    differences = [abs(a / b - 1) for a, b in zip(losses, first["losses"])]
+    far = float((values - first["values"]).abs().max())
+    return {
+        "losses": losses,
+        "captures": contenders.captures(trainer),
+        "difference_of_losses": differences,
+        "difference": far,
+        "figure": f"relative difference of the first loss {differences[0]:.1e}, of the last "
+        f"one {differences[-1]:.1e}; parameters after {len(logs)} updates {far:.1e}",
+    }
 
 
-def updates(args: "GpuPart", device: torch.device) -> Measures:
-    def measure(words: str) -> Row:
-        on_gpu = device.type == "cuda"
-        if on_gpu:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        trainer, batches = _trainer(words, args, device, args.updates)
-        trainer.cfg.common.log_interval = 1  # each step returns its loss
-        trainer.begin_epoch(1)
-        shapes, losses, seconds = set(), [], []
-        for batch in batches:
-            source = batch["net_input"]["src_tokens"].shape
-            shapes.add(batch["packed"].shape if "packed" in batch else (source, size(batch)[1]))
-            begin = time.perf_counter()
-            losses.append(float(trainer.train_step([batch], raise_oom=True)["loss"]))
-            seconds.append(time.perf_counter() - begin)
-        row: Row = {
-            "seconds_a_step": statistics.mean(seconds),
-            "seconds": seconds,
-            "losses": losses,
-            "shapes": len(shapes),
-            "captures": contenders.captures(trainer),
-        }
-        figure = f"{len(losses)} updates of {len(shapes)} shapes in {sum(seconds):.1f} s"
-        if on_gpu:
-            row["peak_bytes"] = torch.cuda.max_memory_allocated()
-            row["reserved_bytes"] = torch.cuda.max_memory_reserved()
-            gib = [row[name] / 2**30 for name in ("peak_bytes", "reserved_bytes")]
-            figure += "; peak {:.2f} GiB, reserved {:.2f}".format(*gib)
-        means = [statistics.mean(losses[i : i + WINDOW]) for i in range(0, len(losses), WINDOW)]
-        figure += "; mean losses " + " ".join(f"{mean:.3f}" for mean in means)
-        return {**row, "figure": figure}
-
-    for words in args.arch:
-        yield words, partial(measure, words)
+def updates(words: str, args: "GpuPart", device: torch.device, _: Any) -> Row:
+    """Losses, time and memory of the updates of an epoch."""
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    trainer, batches = _trainer(words, args, device, args.updates)
+    trainer.cfg.common.log_interval = 1  # each step returns its loss
+    trainer.begin_epoch(1)
+    shapes, losses, seconds = set(), [], []
+    for batch in batches:
+        source = batch["net_input"]["src_tokens"].shape
+        shapes.add(batch["packed"].shape if "packed" in batch else (source, size(batch)[1]))
+        begin = time.perf_counter()
+        losses.append(float(trainer.train_step([batch], raise_oom=True)["loss"]))
+        seconds.append(time.perf_counter() - begin)
+    row: Row = {
+        "seconds_a_step": statistics.mean(seconds),
+        "seconds": seconds,
+        "losses": losses,
+        "shapes": len(shapes),
+        "captures": contenders.captures(trainer),
+    }
+    figure = f"{len(losses)} updates of {len(shapes)} shapes in {sum(seconds):.1f} s"
+    if on_gpu:
+        row["peak_bytes"] = torch.cuda.max_memory_allocated()
+        row["reserved_bytes"] = torch.cuda.max_memory_reserved()
+        gib = [row[name] / 2**30 for name in ("peak_bytes", "reserved_bytes")]
+        figure += "; peak {:.2f} GiB, reserved {:.2f}".format(*gib)
+    means = [statistics.mean(losses[i : i + WINDOW]) for i in range(0, len(losses), WINDOW)]
+    figure += "; mean losses " + " ".join(f"{mean:.3f}" for mean in means)
+    return {**row, "figure": figure}
 
 
-def profile(args: "GpuPart", device: torch.device) -> Measures:
+def profile(words: str, args: "GpuPart", device: torch.device, _: Any) -> Row:
+    """The kernels of a step, by torch's profiler."""
     from torch.profiler import ProfilerActivity
 
     kind = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
+    trainer, batches = _trainer(words, args, device, 1)
 
-    def measure(words: str) -> Row:
-        trainer, batches = _trainer(words, args, device, 1)
+    def step() -> None:
+        trainer.train_step([batches[0]], raise_oom=True)
 
-        def step() -> None:
-            trainer.train_step([batches[0]], raise_oom=True)
-
-        for _ in range(2):
-            step()
-        took = _median(step, device, args.updates or 8)
-        with torch.profiler.profile(activities=[kind]) as traced:
-            step()
-            _wait(device)
-        kernels = _kernels(traced, device)
-        busy = sum(time for _, _, time in kernels)
-        count = sum(number for _, number, _ in kernels)
-        return {
-            "seconds_a_step": took,
-            "kernels": count,
-            "kernel_seconds": busy,
-            "slowest": kernels[:40],
-            "captures": contenders.captures(trainer),
-            "figure": f"{count} kernels that take {busy * 1000:.2f} ms",
-        }
-
-    for words in args.arch:
-        yield words, partial(measure, words)
+    for _ in range(2):
+        step()
+    took = _median(step, device, args.updates or 8)
+    with torch.profiler.profile(activities=[kind]) as traced:
+        step()
+        _wait(device)
+    kernels = _kernels(traced, device)
+    busy = sum(time for _, _, time in kernels)
+    count = sum(number for _, number, _ in kernels)
+    return {
+        "seconds_a_step": took,
+        "kernels": count,
+        "kernel_seconds": busy,
+        "slowest": kernels[:40],
+        "captures": contenders.captures(trainer),
+        "figure": f"{count} kernels that take {busy * 1000:.2f} ms",
+    }
 
 
 def _kernels(traced: Any, device: torch.device) -> list[tuple[str, int, float]]:
@@ -477,19 +468,16 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-GPU_PARTS: dict[str, Callable[["GpuPart", torch.device], Measures]] = {
-    "launch": launch,
-    "equality": equality,
-    "updates": updates,
-    "profile": profile,
-}
+GPU_PARTS: dict[str, Any] = {"equality": equality, "updates": updates, "profile": profile}
 
 
 @dataclass
 class GpuPart(Models):
     """The options of `gpu-part`."""
 
-    measured: str = argument(", ".join(GPU_PARTS), "PART", choices=tuple(GPU_PARTS))
+    measured: str = argument(
+        f"{', '.join(GPU_PARTS)} or {LAUNCH}", "PART", choices=(LAUNCH, *GPU_PARTS)
+    )
     data: Path = argument("the prepared folder", "DATA")
     max_tokens: int = with_default(Models, "max_tokens", 4096)
     updates: int = option(0, "the number of updates (default: 8, or one epoch)", least=0)
