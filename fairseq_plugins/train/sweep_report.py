@@ -9,6 +9,7 @@ from typing import Any
 
 from fairseq_plugins.errors import counted
 from fairseq_plugins.files import written_whole
+from fairseq_plugins.system.markdown import table as markdown_table
 from fairseq_plugins.system.plotting import figure
 
 Row = dict[str, Any]
@@ -79,7 +80,7 @@ def table(results: dict[str, Any], conclusions: Sequence[str] = ()) -> str:
         head += [f"{metric}, paper", f"{metric}, here"] if paper else [metric]
     head += ["p"] * compared + ["parameters, M", "operations", "s an update", "updates"]
     head += ["time, paper", "time, here"] * timed
-    cells = [head, ["---"] * len(head)]
+    cells: list[list[str]] = []
     for row in results["cited"]:
         figures = [each for score in row["scores"] for each in (f"{score:g}", "cited")]
         cells.append([*row["labels"], *figures])
@@ -99,10 +100,9 @@ def table(results: dict[str, Any], conclusions: Sequence[str] = ()) -> str:
         if timed:
             cells[-1].append(shown(time and time / times[0], "{:.3f}"))
             cells[-1].append(shown(_ratio(row, rows[0], seconds), "{:.3f}"))
-    lines = [f"| {' | '.join(line)} |" for line in cells]
     title = results["title"] + ", reduced" * (results["reduced"] is True)
     listed = [f"- {note}" for note in notes(results)]
-    return "\n".join([title, "", *lines, "", *conclusions, *listed]) + "\n"
+    return "\n".join([title, "", *markdown_table(head, cells), "", *conclusions, *listed]) + "\n"
 
 
 def _ratio(row: Row, first: Row, value: Callable[[dict[str, Any]], float | None]) -> float | None:

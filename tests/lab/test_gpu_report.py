@@ -1,11 +1,7 @@
 """`gpu-report`: prepared runs can be asked for, keep to their time, and are reported."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -99,10 +95,8 @@ class Report:
         self.status, self.here, self.seconds = {}, dict(HERE), {}
         self.writes, self.wall, self.bleu = True, 100, 20.0
         (data / "dict.en.txt").write_text("a 1\n")
-        monkeypatch.setattr(
-            gpu_report.Processes, "run", lambda processes, *given: self.process(*given)
-        )
-        monkeypatch.setattr(gpu_report.Processes, "describe", lambda *given: dict(self.here))
+        monkeypatch.setattr(gpu_report, "run_words", self.process)
+        monkeypatch.setattr(gpu_report, "describe", lambda toy: dict(self.here))
         monkeypatch.setattr("fairseq_plugins.evaluate.translation.Translations", lambda *given: 0)
 
     def process(self, words, log, seconds, triton=None):
@@ -199,46 +193,20 @@ def test_figures_are_not_those_of_an_earlier_commit(report):
     assert not figures.exists() and report.written("4")["step_4096"]["figures"] is None
 
 
-@pytest.mark.slow
-def test_processes_end_in_time_and_with_what_they_started(tmp_path):
-    """In a program of their own, as this one has threads that forks do not get.
-
-    The time is up as soon as the last one hangs, and not before, however busy the machine is.
-    """
-    (tmp_path / "program.py").write_text(
-        "import multiprocessing.process, os, signal, subprocess, time\n"
-        "from pathlib import Path\n"
-        "from fairseq_plugins import cli\n"
-        "from fairseq_plugins.lab.commands import gpu_report\n"
-        "Process, hanging = multiprocessing.process.BaseProcess, Path('hanging')\n"
-        "def main(words):\n"
-        "    print('said', words[0], flush=True)\n"
-        "    if words[0] == 'fails': raise RuntimeError('the reason')\n"
-        "    if words[0] == 'crashes': os.kill(os.getpid(), 11)\n"
-        "    if words[0] == 'hangs':\n"
-        "        print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
-        "        signal.signal(15, signal.SIG_IGN); hanging.touch(); time.sleep(600)\n"
-        "    return 0\n"
-        "def wait(process, seconds=None, join=Process.join):\n"
-        "    while process.is_alive() and not hanging.exists(): time.sleep(0.01)\n"
-        "    join(process, seconds and 0.1)\n"
-        "cli.main, Process.join = main, wait\n"
-        "for name in ('works', 'fails', 'crashes', 'hangs'):\n"
-        "    print(gpu_report.Processes().run([name], Path(name + '.log'), 9.0), flush=True)\n"
-    )
-    begin = time.monotonic()
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=str(tmp_path), env=environment, capture_output=True,
-        text=True, timeout=1200,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == [
-        "finished", "failed with exit status 1", "failed with exit status -11", gpu_report.STOPPED,
-    ], done.stderr  # fmt: skip
-    assert "said works" in (tmp_path / "works.log").read_text()
-    assert gpu_report.summarize(tmp_path / "fails.log")[-1] == "RuntimeError: the reason"
-    started = int((tmp_path / "hangs.log").read_text().split()[-1])
-    with pytest.raises(ProcessLookupError):
-        while time.monotonic() - begin < 1200:  # until the system has noticed
-            os.kill(started, 0)
-            time.sleep(0.1)
+@pytest.mark.parametrize(
+    "program, seconds, status, last",
+    [
+        ("print('said')", 60, "finished", ["said"]),
+        ("raise RuntimeError('why')", 60, "failed with exit status 1", ["RuntimeError: why"]),
+        ("import os; os.kill(os.getpid(), 11)", 60, "failed with exit status -11", []),
+        ("import time; time.sleep(600)", 0.1, gpu_report.STOPPED, []),
+    ],
+)
+def test_a_process_ends_in_time_and_its_log_says_how(
+    tmp_path, monkeypatch, program, seconds, status, last
+):
+    """`start` and `end` are those of trainings."""
+    monkeypatch.setattr(gpu_report, "PYTEST", "import sys; exec(sys.argv[1])")
+    log = tmp_path / "log"
+    assert gpu_report.run_words(["pytest", program], log, seconds) == status
+    assert gpu_report.summarize(log)[-1:] == last

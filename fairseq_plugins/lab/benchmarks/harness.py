@@ -15,9 +15,9 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import write_json
-from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.options.arguments import Command
 from fairseq_plugins.options.fields import MOST, option, options_of
+from fairseq_plugins.system.markdown import table
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.train.operations import count_flops
 
@@ -236,12 +236,10 @@ class Report(NamedTuple):
     draw: Callable[[Path], None]
     problem: str = ""
 
-
-def markdown(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """A table of these rows."""
-    lines = table_head([title for title, _ in columns])
-    lines += [table_line([show(row) for _, show in columns]) for row in rows]
-    return "\n".join(lines)
+    def table(self) -> str:
+        """The rows in Markdown."""
+        titles, shows = zip(*self.columns)
+        return "\n".join(table(titles, ([show(row) for show in shows] for row in self.rows)))
 
 
 def arguments(args: Measurement) -> Row:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     )
     for note in report.notes:
         print(note)
-    print("\n" + harness.markdown(report.rows, report.columns))
+    print("\n" + report.table())
     if args.json:
         harness.write_report(args.json, args, where, report)
     if report.problem:

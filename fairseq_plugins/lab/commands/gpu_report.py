@@ -16,12 +16,10 @@ written after each part,
 --work gets the logs and the figures of each part (RUN/PART.log, RUN/PART.json), and the models.
 """
 
-import contextlib
 import importlib.util
-import multiprocessing
 import os
 import re
-import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -30,16 +28,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fairseq_plugins import cli
 from fairseq_plugins.cli import needs_fairseq
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, check_known
 from fairseq_plugins.files import alone_in, read_json, write_json, written_whole
 from fairseq_plugins.lab.benchmarks import prepared
 from fairseq_plugins.lab.benchmarks.prepared import Part, Run
-from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import option
-from fairseq_plugins.train.supervise import end_with_the_parent
+from fairseq_plugins.system.markdown import table
+from fairseq_plugins.train.supervise import end, start
 
 ROOT = Path(__file__).resolve().parents[3]
 FINISHED, STOPPED, INTERRUPTED = "finished", "stopped: its time was up", "interrupted"
@@ -55,76 +52,44 @@ LINES = 40  # of each log that the report keeps
 # ---- processes
 
 
-def run_words(words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-    """The process of a part: runs a command line, with its output in a file."""
-    os.setsid()
-    end_with_the_parent()
-    with open(log, "a", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.update(environment)
-    if words[0] == "pytest":
-        os.execv(sys.executable, [sys.executable, "-c", PYTEST, *words[1:]])
-    try:
-        status = cli.main(words)
-    except ConfigurationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        status = 1
-    sys.stdout.flush()
-    sys.exit(status)
+def run_words(words: Sequence[str], log: Path, seconds: float, triton: bool | None = None) -> str:
+    """Run a command line in a process of its own, with its output in a log.
 
-
-class Processes:
-    """Starts the process of each part.
-
-    A process is a fork of this one, which has imported everything: imports take some ten seconds.
-    Where CUDA does not work in a fork, each starts anew.
+    Returns:
+        how it ended.
     """
+    command = [sys.executable, "-m", "fairseq_plugins", *words]
+    if words[0] == "pytest":
+        command = [sys.executable, "-c", PYTEST, *words[1:]]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if triton is not None:
+        environment["FAIRSEQ_PLUGINS_TRITON"] = str(int(triton))
+    with open(log, "a", encoding="utf-8") as file:
+        process = start(command, environment, file)
+    try:
+        status = process.wait(seconds)
+        return FINISHED if status == 0 else f"failed with exit status {status}"
+    except subprocess.TimeoutExpired:
+        return STOPPED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        end(process, f"{log}: its program")
 
-    method = "fork"
 
-    def run(self, words: Sequence[str], log: Path, seconds: float, triton: Any = None) -> str:
-        """Run a command line; returns how it ended."""
-        environment = {"PYTHONUNBUFFERED": "1"}
-        if triton is not None:
-            environment["FAIRSEQ_PLUGINS_TRITON"] = str(int(triton))
-        context: Any = multiprocessing.get_context(self.method)
-        process = context.Process(target=run_words, args=(list(words), log, environment))
-        process.start()
-        status = STOPPED
-        try:
-            process.join(seconds)
-        except KeyboardInterrupt:
-            status = INTERRUPTED
-        if process.exitcode is not None:
-            ended = process.exitcode
-            return FINISHED if ended == 0 else f"failed with exit status {ended}"
-        process.terminate()
-        process.join(40 if words[0] in ("train", "reproduce") else 8)  # a training saves its state
-        with contextlib.suppress(ProcessLookupError):  # what it started, such as data loaders
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
-        process.join()
-        return status
+def describe(toy: bool) -> dict[str, Any]:
+    """The machine that measures.
 
-    def describe(self, folder: Path, toy: bool) -> dict[str, Any]:
-        """The machine, told by a process of its own, as a process that used CUDA cannot fork.
+    Raises:
+        ConfigurationError: there is no GPU.
+    """
+    import torch
 
-        Raises:
-            ConfigurationError: there is no GPU.
-        """
-        written = folder / "machine.json"
-        words = "benchmark layer --contender copy --dim 8 --tokens 8 --lengths 8 --rounds 1".split()
-        words += ["--warmup", "0", "--json", str(written), *(["--cpu"] if toy else [])]
-        for self.method in ("fork", "spawn"):
-            written.unlink(missing_ok=True)
-            self.run(words, folder / "machine.log", 60)
-            machine = (read_json(written) or {}).get("machine")
-            if machine and (toy or machine["kind"] == "cuda"):
-                return machine
-        raise ConfigurationError(
-            f"torch finds no GPU here: use --toy to try the runs without one ({folder}/machine.log)"
-        )
+    from fairseq_plugins.lab.benchmarks import machine
+
+    if not (toy or torch.cuda.is_available()):
+        raise ConfigurationError("torch finds no GPU here: use --toy to try the runs without one")
+    return machine.describe(torch.device("cpu" if toy else "cuda"), 1)
 
 
 # ---- which parts run
@@ -137,8 +102,7 @@ def find(name: str) -> Run:
         ConfigurationError: there is none.
     """
     runs = {run.name: run for run in prepared.RUNS}
-    if name not in runs:
-        raise ConfigurationError(f"--run {name} is unknown: give one of {', '.join(runs)}")
+    check_known([name], runs, "--run ", "is unknown", f"give one of {', '.join(runs)}")
     return runs[name]
 
 
@@ -314,35 +278,34 @@ def write_report(out: Path, work: Path, report: dict[str, Any]) -> None:
             goal["state"] = "not measured: a toy size on a CPU"
     write_json(out / "report.json", report)
     head = "{device}, Python {python}, torch {torch}, commit {commit}\n"
-    lines = table_head(["what", "run", "before", "goal", "moonshot", "ratio", ""])
+    rows = []
     for goal in report["goals"]:
         ratios = [goal.get(name) for name in ("before", "limit", "moonshot", "time_ratio")]
         cells = ["-" if ratio is None else f"{ratio:.3g}" for ratio in ratios]
         place = f"{goal['run']}, {goal['part']}"
-        lines.append(table_line([goal["what"], place, *cells, goal["state"]]))
+        rows.append([goal["what"], place, *cells, goal["state"]])
+    titles = ["what", "run", "before", "goal", "moonshot", "ratio", ""]
     with written_whole(out / "report.md") as file:
         file.write(head.format(**report["machine"]))
         for name, parts in report["runs"].items():
             file.write("\n" + section(name, parts))
-        file.write("\n## Goals\n\n" + "\n".join(lines) + "\n")
+        file.write("\n## Goals\n\n" + "\n".join(table(titles, rows)) + "\n")
 
 
 # ---- the command
 
 
-def run_part(
-    part: Part, folder: Path, words: list[str], seconds: float, processes: Processes
-) -> tuple[str, Any]:
+def run_part(part: Part, folder: Path, words: list[str], seconds: float) -> tuple[str, Any]:
     """Run a part in its folder; returns how it ended, and its figures, if there are any."""
     figures, log = folder / f"{part.name}.json", folder / f"{part.name}.log"
     if words[0] != "benchmark" or not part.resumes:
         figures.unlink(missing_ok=True)
     if words[0] == "benchmark":
         words += ["--json", str(figures)]
-    status = processes.run(words, log, seconds, part.triton)
+    status = run_words(words, log, seconds, part.triton)
     if status == FINISHED and words[0] == "reproduce":
-        table = read_json(Path(words[words.index("--out") + 1]) / "results.json") or {}
-        status = STOPPED if table.get("unfinished") else FINISHED  # by its --minutes
+        results = read_json(Path(words[words.index("--out") + 1]) / "results.json") or {}
+        status = STOPPED if results.get("unfinished") else FINISHED  # by its --minutes
     if status == FINISHED and words[0] in ("train", "evaluate"):
         try:
             write_json(figures, {"rows": figures_of(words)})
@@ -384,11 +347,9 @@ def main(args: GpuReport) -> int:
     from fairseq_plugins.evaluate.translation import Translations
     from fairseq_plugins.train import planning
 
-    # so that asking for a GPU does not begin to use it, after which processes cannot fork
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if args.toy:
         os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on a CPU, too
-    end = time.monotonic() + 60 * args.minutes
+    time_is_up = time.monotonic() + 60 * args.minutes
     planning.check_data(args.data)
     work = (args.work or args.out).resolve()
     given = {"DATA": args.data, "SUMMARIES": args.summaries, "MULTI30K": args.multi30k}
@@ -396,19 +357,15 @@ def main(args: GpuReport) -> int:
     work.mkdir(parents=True, exist_ok=True)
     with alone_in(args.out, "report"):
         report = read_json(args.out / "report.json") or {"runs": {}}
-        processes = Processes()
-        here = processes.describe(work, args.toy)
+        here = describe(args.toy)
         if report.get("machine", here)["device"] != here["device"]:
             device = report["machine"]["device"]
             raise ConfigurationError(f"--out {args.out} has a report of a {device}: choose another")
         report["machine"], commit = here, here["commit"]
         run, parts = choose(args.run, report, places, commit)
-        for name in args.part:
-            names = [part.name for part in run.parts]
-            if name not in names:
-                raise ConfigurationError(
-                    f"--part {name} is not in run {run.name}: give one of {', '.join(names)}"
-                )
+        names = [part.name for part in run.parts]
+        advice = f"give one of {', '.join(names)}"
+        check_known(args.part, names, "--part ", f"is not in run {run.name}", advice)
         if args.part:
             parts = [part for part in run.parts if part.name in args.part]
         if run.tests:
@@ -420,7 +377,7 @@ def main(args: GpuReport) -> int:
         done = report["runs"].setdefault(run.name, {})
         started = False
         for part in parts:
-            left = end - time.monotonic()
+            left = time_is_up - time.monotonic()
             status = obstacle(part, places, done, commit) or (NO_TIME if left < LEAST else "")
             figures, log, begin, words = None, folder / f"{part.name}.log", time.monotonic(), None
             if not status:
@@ -430,7 +387,7 @@ def main(args: GpuReport) -> int:
                     (folder / f"{later.name}.json").unlink(missing_ok=True)
                 words = part.command(places, args.toy)
                 limit = min(part.seconds, left)
-                status, figures = run_part(part, folder, words, limit, processes)
+                status, figures = run_part(part, folder, words, limit)
                 if status == STOPPED and left < part.seconds and started:
                     status = NO_TIME  # it is the next one
                 started = True

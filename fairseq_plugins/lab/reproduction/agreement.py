@@ -3,8 +3,8 @@
 import itertools
 from typing import Any
 
-from fairseq_plugins.lab.markdown import table_head, table_line
 from fairseq_plugins.lab.reproduction.intervals import Difference, Sample, subtract
+from fairseq_plugins.system.markdown import table
 from fairseq_plugins.train.sweep_report import is_published, scores
 
 CLAIMS = {"higher": 1, "not lower": 1, "lower": -1}
@@ -26,8 +26,7 @@ def agreement(results: dict[str, Any]) -> list[str]:
         return []
     metric = results["metrics"][0]
     rows = {row["name"]: row for row in results["rows"]}
-    lines = [f"Differences in {metric} [95 %], and whether they agree with the paper:", ""]
-    lines += table_head(["row", "against", "paper", "here", ""])
+    lines = []
     for row in results["rows"]:
         if row["against"] in rows and row["against"] != row["name"]:
             base = rows[row["against"]]
@@ -37,8 +36,10 @@ def agreement(results: dict[str, Any]) -> list[str]:
             if here:
                 verdict = AGREEMENT[here.sign * claimed]
                 verdict = "clear only here" if here.sign and not claimed else verdict
-            lines.append(table_line([row["name"], base["name"], theirs, _signed(here), verdict]))
-    return [*lines, "", *pairs_in_order(results), NOTE, ""]
+            lines.append([row["name"], base["name"], theirs, _signed(here), verdict])
+    head = f"Differences in {metric} [95 %], and whether they agree with the paper:"
+    shown = table(["row", "against", "paper", "here", ""], lines)
+    return [head, "", *shown, "", *pairs_in_order(results), NOTE, ""]
 
 
 def pairs_in_order(results: dict[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab.markdown import table_head, table_line
+from fairseq_plugins.system.markdown import table
 from fairseq_plugins.train.sweep_report import scores
 
 
@@ -21,25 +21,26 @@ def joined(tables: Sequence[dict[str, Any]]) -> str:
         ConfigurationError: the tables have other rows than the first.
     """
     rows = [row["name"] for row in tables[0]["rows"]]
-    for table in tables[1:]:
-        if [row["name"] for row in table["rows"]] != rows:
+    for other in tables[1:]:
+        if [row["name"] for row in other["rows"]] != rows:
             raise ConfigurationError(
-                f"{table['table']} has other rows than {tables[0]['table']}: join tables of one "
+                f"{other['table']} has other rows than {tables[0]['table']}: join tables of one "
                 "paper that have the same"
             )
-    titles = [table["title"].rpartition(", ")[2] for table in tables]
+    titles = [t["title"].rpartition(", ")[2] for t in tables]
     titles = [title + ", reduced" * t["reduced"] for title, t in zip(titles, tables)]
-    lines = table_head([*tables[0]["columns"], *titles, f"mean of {len(tables)}"])
-    for each in zip(*(table["rows"] for table in tables)):
-        values = [scores(row, table["metrics"][0]) for row, table in zip(each, tables)]
+    lines = []
+    for each in zip(*(t["rows"] for t in tables)):
+        values = [scores(row, t["metrics"][0]) for row, t in zip(each, tables)]
         here: list[float | None] = [statistics.mean(v) if v else None for v in values]
         paper = [row["paper"]["scores"][0] if row["paper"] else None for row in each]
         cells = map(_cell, [*here, _mean(here)], [*paper, _mean(paper)])
-        lines.append(table_line([*each[0]["labels"], *cells]))
+        lines.append([*each[0]["labels"], *cells])
     seeds = sorted({run["seed"] for t in tables for row in t["rows"] for run in row["runs"]})
-    lines += ["", f"{tables[0]['metrics'][0]} here (in the paper); seeds {seeds}. Data:"]
-    lines += [f"- {title}: {t['data']['name']}" for title, t in zip(titles, tables)]
-    return "\n".join(lines) + "\n"
+    titles_of_all = [*tables[0]["columns"], *titles, f"mean of {len(tables)}"]
+    notes = ["", f"{tables[0]['metrics'][0]} here (in the paper); seeds {seeds}. Data:"]
+    notes += [f"- {title}: {t['data']['name']}" for title, t in zip(titles, tables)]
+    return "\n".join([*table(titles_of_all, lines), *notes]) + "\n"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
