@@ -10,8 +10,6 @@ from torch import Tensor
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.dropout import new_seed, probability
 from fairseq_plugins.layers.projections import is_linear
-from fairseq_plugins.layers.residual import is_on_gpu
-from fairseq_plugins.layers.tracing import is_traced
 
 
 def activate(
@@ -23,7 +21,7 @@ def activate(
     it rounds to a multiple of 1 / 65,536.
     """
     kernel = kernel_of(project, activation, dropout)
-    if kernel is None or not is_on_gpu(x) or is_traced() or x.numel() == 0:
+    if kernel is None or not kernels.can_read(x):
         return dropout(activation(project(x)))
     if x.dtype != project.weight.dtype or not kernels.usable(x, *kernel):
         return dropout(activation(project(x)))

@@ -13,7 +13,6 @@ from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.dropout import new_seed, probability
 from fairseq_plugins.layers.masking import Mask, at_least_float32, hide
 from fairseq_plugins.layers.packed import Layout
-from fairseq_plugins.layers.residual import is_on_gpu
 from fairseq_plugins.layers.tracing import is_traced
 from fairseq_plugins.options.fields import option
 
@@ -360,7 +359,7 @@ def attend_additively(
 
 def has_kernel(x: Tensor, directions: Tensor, drops: bool) -> bool:
     """Whether `attend_by_kernel` can be called with these arguments and this dropout."""
-    if not is_on_gpu(x) or is_traced() or x.numel() == 0:
+    if not kernels.can_read(x):
         return False
     heads = directions.size(-2)
     return kernels.has_room_for_heads(x, heads) and kernels.usable(

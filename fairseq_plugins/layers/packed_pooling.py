@@ -8,8 +8,6 @@ from torch import Tensor
 from . import kernels
 from .compression import FeaturePooling, TimePooling
 from .packed import Windows
-from .residual import is_on_gpu
-from .tracing import is_traced
 
 
 def pool(x: Tensor, windows: Windows, time: TimePooling, features: FeaturePooling) -> Tensor:
@@ -37,9 +35,8 @@ def upsample(first: Tensor, x: Tensor, windows: Windows) -> Tensor:
 
 
 def _has_kernel(x: Tensor, windows: Windows, features: int) -> bool:
-    if not is_on_gpu(x) or is_traced() or x.numel() == 0 or windows.window * features == 1:
-        return False
-    return kernels.usable(x, *kernel_of(x.size(1), windows.window, features))
+    kernel = kernel_of(x.size(1), windows.window, features)
+    return kernels.can_read(x) and windows.window * features > 1 and kernels.usable(x, *kernel)
 
 
 def kernel_of(dim: int, window: int, features: int) -> tuple[str, int, int, int]:

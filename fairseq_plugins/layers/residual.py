@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.dropout import new_seed, probability
 from fairseq_plugins.layers.projections import is_linear
-from fairseq_plugins.layers.tracing import is_traced
 
 # attribute of a result of the kernel: the same numbers for the next residual. Both uses then have
 # gradients of their own, which the kernel adds
@@ -46,13 +45,9 @@ def add_and_normalise(
     return summed, norm(summed)
 
 
-def is_on_gpu(x: Tensor) -> bool:
-    return x.is_cuda
-
-
 def has_kernel(x: Tensor, residual: Tensor, dropout: FairseqDropout, norm: nn.Module) -> bool:
     """Arguments of `add_and_normalise`, and whether it uses the kernel."""
-    if not is_on_gpu(x) or is_traced() or x.numel() == 0:
+    if not kernels.can_read(x):
         return False
     dim, positions = residual.size(-1), residual.shape[:-1]
     fits = (x.dtype, x.shape[:-1]) == (residual.dtype, positions) and dim <= kernels.MAX_FEATURES

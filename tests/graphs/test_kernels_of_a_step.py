@@ -11,7 +11,7 @@ from torch.nn import functional
 from fairseq_plugins.data.packed_batches import pack_pairs
 from fairseq_plugins.graphs.captured_step import CapturedStep, make_spec
 from fairseq_plugins.lab.benchmarks import contenders
-from fairseq_plugins.layers import activation, kernels, packed, packed_pooling, residual
+from fairseq_plugins.layers import kernels, packed
 from fairseq_plugins.models.packed import store_projections_together
 from fairseq_plugins.train.kernel_choice import _kernels_of
 from tests.layers.test_kernels import DEVICE, needs_triton
@@ -32,8 +32,7 @@ def count(monkeypatch):
         GridExecutor, "__call__", lambda self, *args, **kwargs: launches.names.append("triton")
     )
     monkeypatch.setattr(kernels, "usable", lambda x, *kernel: asked.add(kernel) or True)
-    for module in (residual, activation, packed_pooling):
-        monkeypatch.setattr(module, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: True)
     monkeypatch.setattr(packed, "has_flash", lambda query: True)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *given: False)
     monkeypatch.setattr(torch, "autocast", lambda *a, **k: contextlib.nullcontext())

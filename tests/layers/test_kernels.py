@@ -257,7 +257,7 @@ def test_a_feed_forward_network_uses_its_kernel(monkeypatch, kind, p):
     function, dropout = F.gelu if kind == "gelu" else F.relu, FairseqDropout(p, "any")
     x, found = normal(9, 2, 8, dtype=torch.float16), []
     for on_gpu in (False, True):
-        monkeypatch.setattr(activation, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         found.append(activation.activate(x, project, function, dropout.train(p > 0)))
     assert len(taken) == (kind == "relu")
     kept = [out != 0 for out in found]
@@ -319,7 +319,7 @@ def test_pooling_of_packed_sequences_uses_its_kernels(monkeypatch, usable, kind)
     pooling = FeaturePooling(12, 3, kind).to(DEVICE)
     found = []
     for on_gpu in (False, True):
-        monkeypatch.setattr(packed_pooling, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         pooled = packed_pooling.pool(x, windows, TimePooling(2), pooling)
         found.append((pooled, packed_pooling.upsample(x, pooled, windows)))
     together = 3 if kind == "mean" else 1
@@ -644,13 +644,13 @@ def test_fastformer_uses_its_kernel(monkeypatch, dropout, usable):
     x = normal(7, 3, 16, dtype=torch.float16)
     padding = torch.zeros(3, 7, dtype=torch.bool, device=DEVICE)
     padding[1, 5:] = True
-    monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: True)
     out = mixer(x, x, padding, padding)
     assert set(asked) == set(mixer.kernels()) == {("additive_attention", 16, 2, int(dropout > 0))}
     assert len(taken) == 2 * usable
     assert torch.isfinite(out).all()
     if not dropout:
-        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x: False)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda x: False)
         torch.testing.assert_close(out, mixer(x, x, padding, padding), atol=2e-3, rtol=2e-2)
 
 
@@ -670,7 +670,7 @@ def test_fastformer_uses_its_kernel_on_rows(monkeypatch, sharing):
     monkeypatch.setattr(kernels, "usable", lambda *given: True)
     found = []
     for on_gpu in (False, True):
-        monkeypatch.setattr(fastformer, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         out = mixer.forward_packed(x, layouts[0], memory, layouts[1])
         assert len(taken) == 2 * on_gpu
         found.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
@@ -694,7 +694,7 @@ def test_the_end_of_a_sublayer_uses_its_kernel(monkeypatch, p, training, last):
     x = x if project is None else project(x)
     asked, taken = [], count_calls(monkeypatch, module("residual"), "KernelResidual")
     monkeypatch.setattr(kernels, "usable", lambda x, *given: asked.append(given) or True)
-    monkeypatch.setattr(residual, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: True)
     torch.manual_seed(3)
     summed, out = residual.add_and_normalise(inner, before, dropout, norm, project)
     drops = p > 0 and training
@@ -725,7 +725,7 @@ def test_both_uses_of_a_norm_have_gradients(monkeypatch):
     layers.to(DEVICE)
     leaves, found = [normal(5, 8).requires_grad_(), *layers.parameters()], []
     for on_gpu in (False, True):
-        monkeypatch.setattr(residual, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
+        monkeypatch.setattr(kernels, "is_on_gpu", lambda x, on_gpu=on_gpu: on_gpu)
         x = leaves[0]
         for project, norm in layers:
             x = residual.add_and_normalise(x.sin(), x, dropout, norm, project)[1]
@@ -739,7 +739,7 @@ def test_both_uses_of_a_norm_have_gradients(monkeypatch):
 @pytest.mark.parametrize("kind", ["cpu", "no bias", "other norm", "other dtype", "pooled"])
 def test_the_end_of_a_sublayer_is_plain_elsewhere(monkeypatch, kind):
     monkeypatch.setattr(kernels, "usable", lambda *given: True)
-    monkeypatch.setattr(residual, "is_on_gpu", lambda x: kind != "cpu")
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: kind != "cpu")
     dropout, x = FairseqDropout(0.0, "any"), torch.randn(3, 8)
     before = x.double() if kind == "other dtype" else x
     norm = torch.nn.LayerNorm(8).to(before)

@@ -6,7 +6,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.modules import MultiheadAttention
 
 from fairseq_plugins.data.packed_batches import Spec, pack
-from fairseq_plugins.layers import kernels, packed_pooling
+from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.projections import concatenate
 from fairseq_plugins.losses import (
     LabelSmoothedCrossEntropyFused,
@@ -140,8 +140,10 @@ def test_the_kernels_of_pooling_that_are_checked_are_those_in_use(
 ):
     """A training checks them before its first step, as a captured step cannot."""
     asked = []
-    monkeypatch.setattr(packed_pooling, "is_on_gpu", lambda x: True)
-    monkeypatch.setattr(kernels, "usable", lambda x, *kernel: asked.append(kernel))
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: True)
+    monkeypatch.setattr(
+        kernels, "usable", lambda x, *kernel: kernel[0] == "pooling" and asked.append(kernel)
+    )
     model = build(*MODELS[name].split())
     on, rows = packed(model, make_sample((5, 1, 7)))
     run_criterion(LabelSmoothedCrossEntropyFused(TASK, False, 0.1), on, rows)

@@ -29,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.layers.tracing import is_traced
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,15 @@ class Trial(NamedTuple):
     fast: Callable[..., Any]
     plain: Callable[..., Any]
     leaves: list[Tensor]
+
+
+def is_on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def can_read(x: Tensor) -> bool:
+    """Whether a kernel could run on `x`: a tensor on a GPU that is not empty, and not traced."""
+    return is_on_gpu(x) and not is_traced() and x.numel() > 0
 
 
 def usable(x: Tensor, name: str, *sizes: int) -> bool:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fairseq_plugins.layers.copying import CopyAttention, find_before, find_word_positions
 from fairseq_plugins.layers.decoder_layer import embed, has_standard_layers, run_decoder_layer
+from fairseq_plugins.layers.kernels import is_on_gpu
 from fairseq_plugins.layers.projections import concatenate, is_linear
-from fairseq_plugins.layers.residual import is_on_gpu
 
 from .unknown import to_known
 
