@@ -4,7 +4,6 @@ Every validation has the same batches, so a shape of a batch that comes again is
 are packed as in training; fairseq's own stay beside them, for the search that computes BLEU.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +14,14 @@ from torch import Tensor
 
 from fairseq_plugins.compat.patch import around
 from fairseq_plugins.data.packed_batches import Collate, PackedBatch, Shape, pack
-from fairseq_plugins.errors import first_cause
-from fairseq_plugins.graphs.captured_step import Captures
+from fairseq_plugins.graphs.captured_step import LOSS, Captures
 from fairseq_plugins.models import packed
-
-logger = logging.getLogger(__name__)
-NAME = "captured_loss"  # of a task
 
 
 class CapturedLoss(Captures):
     """The loss of a batch, by a graph of the forward pass; see `Captures` for the arguments."""
+
+    of_what = " of the loss on the validation set"
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -39,15 +36,9 @@ class CapturedLoss(Captures):
         Returns:
             None for a shape that is met for the first time, or cannot be captured.
         """
-        new = batch.shape not in self.captures and len(self.captures) < self.most
-        if new and batch.shape in self.met:
+        if self.can_capture(batch) and batch.shape in self.met:
             self.model.eval()
-            try:
-                self.add(batch)
-            except RuntimeError as error:
-                reason = first_cause(error)
-                logger.warning(f"the loss on the validation set is not captured: {reason}")
-                self.drop()
+            self.capture(batch)
         self.met.add(batch.shape)
         sums = self.replay(batch)
         return None if sums is None else self.outputs(batch, sums)
@@ -58,11 +49,6 @@ class CapturedLoss(Captures):
         model = packed.PackedModel(self.model, numbers, shape)
         _, _, log = self.criterion(model, model.sample(1, 1))
         return self.stack(log, torch.float32)
-
-    def drop(self) -> None:
-        """Free the memory of the captured graphs, and capture nothing else."""
-        self.captures.clear()
-        self.most = 0
 
 
 class _Collate(Collate):
@@ -81,9 +67,9 @@ def install() -> None:
         iterator = original(self, *args, **kwargs)
         step = getattr(self._optimizer, "captured_step", None)
         if step is not None and not isinstance(iterator.collate_fn, Collate):
-            if NAME not in vars(self.task):
+            if LOSS not in vars(self.task):
                 parts = step.model, step.criterion, step.spec, step.new_graph
-                vars(self.task)[NAME] = CapturedLoss(*parts)
+                vars(self.task)[LOSS] = CapturedLoss(*parts)
             iterator.collate_fn = _Collate(iterator.collate_fn, step.spec)
         return iterator
 
@@ -92,11 +78,5 @@ def install() -> None:
         original: Callable, self: FairseqTask, sample: Any, model: Any, criterion: Any
     ) -> Any:
         batch = sample.get("packed")
-        found = None if batch is None else vars(self)[NAME](batch)
+        found = None if batch is None else vars(self)[LOSS](batch)
         return found or original(self, sample, model, criterion)
-
-    @around(Trainer, "_log_oom")
-    def _log_oom(original: Callable, self: Trainer, error: Exception) -> None:
-        original(self, error)
-        if NAME in vars(self.task):
-            vars(self.task)[NAME].drop()

@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 MOST = 64  # captured graphs
 STEP = 64  # positions of a batch are a multiple of it
+LOSS = "captured_loss"  # attribute of a task, see `captured_loss.py`
 SMALLER = (
     "give smaller batches (--max-tokens, --batch-size), or train without captured graphs (--eager)"
 )
@@ -83,6 +84,7 @@ class Captures:
     """
 
     once: Callable[[Shape, Tensor], Tensor]
+    of_what = ""  # what is captured, for a message
 
     def __init__(self, model: Any, criterion: Any, spec: Spec, new_graph: Callable[[], Any]):
         self.model, self.criterion, self.spec, self.new_graph = model, criterion, spec, new_graph
@@ -90,6 +92,36 @@ class Captures:
         self.captures: dict[Shape, Capture] = {}
         self.most = MOST
         self.names: list[str] = []  # names of the sums
+
+    def can_capture(self, batch: PackedBatch) -> bool:
+        """Whether the shape of a batch is not captured yet, and may be."""
+        return batch.shape not in self.captures and len(self.captures) < self.most
+
+    def capture(self, batch: PackedBatch) -> None:
+        """Capture the work of a shape; if that fails, nothing else is captured."""
+        # random numbers must not depend on whether this shape was captured earlier
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            try:
+                self.add(batch)
+            except RuntimeError as error:
+                self.most = len(self.captures)
+                reason = first_cause(error)
+                logger.warning(
+                    f"--cuda-graphs: capture{self.of_what} stopped after {self.most} shapes of "
+                    f"batches: {reason}; if memory is short, {SMALLER}"
+                )
+
+    def drop(self) -> None:
+        """Free the memory of the captured graphs, if there are any, and capture nothing else."""
+        if not self.captures:
+            return
+        logger.warning(
+            f"--cuda-graphs: memory is short, so the captured graphs are dropped; {SMALLER}"
+        )
+        self.captures.clear()
+        self.most = 0
+        torch.cuda.empty_cache()
 
     def add(self, batch: PackedBatch) -> None:
         """Capture the work of a shape.
@@ -167,7 +199,7 @@ class CapturedStep(Captures):
         replayed = None
         # fairseq's search for NaN has hooks, which a replay does not call
         if count and not self.model._forward_hooks:
-            if batch.shape not in self.captures and len(self.captures) < self.most:
+            if self.can_capture(batch):
                 self.capture(batch)
             replayed = self.replay(batch)
         sums = self.launch(batch) if replayed is None else replayed
@@ -194,18 +226,6 @@ class CapturedStep(Captures):
         self.drop()
         return self.once(batch.shape, batch.numbers.to(self.device, non_blocking=True))
 
-    def drop(self) -> None:
-        """Free the memory of the captured graphs, if there are any, and capture nothing else."""
-        if not self.captures:
-            return
-        logger.warning(
-            f"--cuda-graphs: memory is short, so the captured graphs are dropped; {SMALLER}"
-        )
-        self.captures.clear()
-        self.most = 0
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-
     def once(self, shape: Shape, numbers: Tensor) -> Tensor:
         """Write the gradient of a batch; returns the sums of the criterion's logging output."""
         model = packed.PackedModel(self.model, numbers, shape)
@@ -217,21 +237,6 @@ class CapturedStep(Captures):
         gradients = torch.autograd.grad(scaled, self.flat.parameters, materialize_grads=True)
         torch._foreach_copy_(self.pieces, gradients)
         return self.stack(log, self.scale.dtype)
-
-    def capture(self, batch: PackedBatch) -> None:
-        """Capture the step of a shape; if that fails, nothing else is captured."""
-        # random numbers must not depend on whether this shape was captured earlier
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            try:
-                self.add(batch)
-            except RuntimeError as error:
-                self.most = len(self.captures)
-                reason = first_cause(error)
-                logger.warning(
-                    f"--cuda-graphs: capture stopped after {self.most} shapes of batches: "
-                    f"{reason}; if memory is short, {SMALLER}"
-                )
 
 
 def install() -> None:
@@ -263,13 +268,11 @@ def install() -> None:
     @around(Trainer, "_log_oom")
     def _log_oom(original: Callable, self: Trainer, error: Exception) -> None:
         original(self, error)  # then fairseq tries to validate again, or skips the batch
-        step: CapturedStep | None = getattr(self._optimizer, "captured_step", None)
-        if step is not None:
-            step.drop()
-        # the captured steps of the search that computes BLEU on the validation set
+        step = getattr(self._optimizer, "captured_step", None)
+        # of the search that computes BLEU on the validation set
         searched = getattr(getattr(self.task, "sequence_generator", None), "graphs", None)
-        if searched is not None:
-            searched.drop()
+        for captured in filter(None, (step, vars(self.task).get(LOSS), searched)):
+            captured.drop()
 
     @around(FairseqTask, "train_step")
     def train_step(
