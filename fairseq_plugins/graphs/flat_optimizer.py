@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq.optim import FairseqOptimizer, FP16Optimizer
+from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
 from torch import Tensor
 
@@ -20,7 +20,7 @@ EPSILON = 1e-6  # fairseq adds it to a norm that it clips, unless the loss is sc
 MANY = 1e9  # steps, after which torch's Adam corrects no bias
 
 
-class FlatOptimizer(FairseqOptimizer):
+class FlatOptimizer:
     """fairseq's optimizer, with all its tensors as views of flat ones.
 
     With fairseq's Adam the norm, clipping, the check for overflow, Adam itself and rounding to half
@@ -41,7 +41,11 @@ class FlatOptimizer(FairseqOptimizer):
         empty: whether the gradient counts as zero, whatever it holds.
         deferred: whether norms stay on the device until `read`.
         pending: vectors on the device, and what takes their numbers when they are read.
+        captured_step, deferred_log: what uses it, from `captured_step.prepare`.
     """
+
+    captured_step: Any
+    deferred_log: Any
 
     def __init__(
         self,
@@ -49,7 +53,6 @@ class FlatOptimizer(FairseqOptimizer):
         new_graph: Callable[[], Any],
         reduce: Callable[[Tensor], None] | None = None,
     ):
-        super().__init__(getattr(inner, "cfg", None))  # fairseq's older optimizers lack it
         self.inner, self.base, self.new_graph, self.reduce = inner, inner, new_graph, reduce
         self.scaler: Any = None
         if isinstance(inner, FP16Optimizer):
@@ -85,20 +88,6 @@ class FlatOptimizer(FairseqOptimizer):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inner"], name)
-
-    @property
-    def optimizer(self) -> Any:
-        return self.inner.optimizer
-
-    @property
-    def optimizer_config(self) -> Any:
-        return self.inner.optimizer_config
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: Any = None) -> None:
-        self.inner.load_state_dict(state_dict, optimizer_overrides)
 
     def attach(self) -> None:
         """Make the gradients of the parameters views of the flat one."""
