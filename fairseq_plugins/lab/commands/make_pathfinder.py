@@ -5,7 +5,7 @@
     fairseq-plugins prepare-pathfinder DATA DIR
 
 They are not the benchmark's pictures: results do not compare with published ones. The same
-arguments give the same pictures. A folder that has some is not changed.
+arguments give the same pictures. A folder that has some is not changed. It needs Pillow.
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,8 @@
 
 The folder has metadata/ and pictures, as lra_release or make-pathfinder has them. As in the
 benchmark's code, a tenth is for validation and another tenth for testing, here by chance and a
-seed. A picture that cannot be used is skipped, and removed.txt in DIR gives the reason.
+seed. A picture that cannot be used is skipped, and removed.txt in DIR gives the reason. It needs
+Pillow.
 
 Until all is done, DIR is named DIR.part, and a rerun starts anew.
 """

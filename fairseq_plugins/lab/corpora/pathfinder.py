@@ -11,18 +11,18 @@ ends of one long path, or at an end of each. It follows the description of the p
 that the release names; its pictures are not those of the release.
 """
 
+import io
 import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairseq_plugins.data.readers import Example, Unusable, numbered_lines
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_named, write_lines
-from fairseq_plugins.lab.corpora import png
 from fairseq_plugins.lab.corpora.grey_levels import SIZE, as_text
 from fairseq_plugins.system.progress import progress_bar
 
@@ -39,12 +39,27 @@ DISC = [  # lines and half the widths of the disc of cells that a point takes
 PER_FILE = 1000
 
 
+def pillow() -> Any:
+    """Pillow's module of images.
+
+    Raises:
+        ConfigurationError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ConfigurationError("pictures need Pillow: pip install pillow") from None
+    return Image
+
+
 def pictures(folder: Path) -> Iterator[Example]:
     """The pictures that the metadata of a folder names: their paths within it as texts, and labels.
 
     Raises:
-        ConfigurationError: the folder has no metadata, or a file of it cannot be read.
+        ConfigurationError: the folder has no metadata, or a file of it cannot be read; or Pillow is
+            missing.
     """
+    pillow()
     files = sorted(folder.glob("metadata/*.npy"), key=lambda path: (len(path.name), path.name))
     if not files:
         raise ConfigurationError(
@@ -78,15 +93,18 @@ def read_picture(document: Example, folder: Path, shrink: int) -> Example:
     if document.problem:
         return document
     try:
-        width, height, levels = png.decode(read_named(folder, document.source))
-        if (width, height) != (SIZE, SIZE):
-            raise ValueError(f"another size than {SIZE} x {SIZE}: {width} x {height}")
+        content = read_named(folder, document.source)
     except OSError as error:
         raise Unusable(f"the picture cannot be read: {document.source}: {error.strerror}") from None
-    except ValueError as error:
-        raise Unusable(str(error)) from None
-    picture = np.frombuffer(levels, np.uint8).reshape(SIZE, SIZE)
-    return document._replace(source=as_text(picture, shrink))
+    try:
+        with pillow().open(io.BytesIO(content), formats=["PNG"]) as picture:
+            found = f"{picture.width} x {picture.height}, {picture.mode}"
+            levels = np.asarray(picture) if found == f"{SIZE} x {SIZE}, L" else None
+    except Exception:  # Pillow's errors have no common class
+        raise Unusable("no PNG file, or a damaged one") from None
+    if levels is None:
+        raise Unusable(f"not {SIZE} x {SIZE} grey levels of 8 bits: {found}")
+    return document._replace(source=as_text(levels, shrink))
 
 
 class Picture(NamedTuple):
@@ -95,7 +113,7 @@ class Picture(NamedTuple):
     `paths` are dashes x 2 x 2: both ends of each dash, x before y. `dots` are 2 x 2.
     """
 
-    levels: bytes
+    levels: np.ndarray
     connected: bool
     paths: list[np.ndarray]
     dots: np.ndarray
@@ -191,7 +209,7 @@ def draw(uniform: Callable[[], float], dashes: int, connected: bool) -> Picture:
     raise ConfigurationError(f"--dashes {dashes}: such long paths do not fit: give fewer")
 
 
-def _levels(paths: list[np.ndarray], dots: np.ndarray) -> bytes:
+def _levels(paths: list[np.ndarray], dots: np.ndarray) -> np.ndarray:
     """The grey level of each pixel: 255 in a dash or a dot, and 0 from half a pixel outside."""
     y, x = np.mgrid[:SIZE, :SIZE]
     pixels = np.stack([x, y], axis=-1).reshape(-1, 1, 2)
@@ -202,7 +220,7 @@ def _levels(paths: list[np.ndarray], dots: np.ndarray) -> bytes:
     to_dash = np.linalg.norm(pixels - nearest, axis=-1).min(axis=1) - THICKNESS / 2
     to_dot = np.linalg.norm(pixels - dots, axis=-1).min(axis=1) - RADIUS
     level = 255 * (0.5 - np.minimum(to_dash, to_dot)).clip(0, 1)
-    return level.round().astype(np.uint8).tobytes()
+    return level.round().astype(np.uint8).reshape(SIZE, SIZE)
 
 
 def write(folder: Path, count: int, dashes: int, seed: int) -> None:
@@ -217,7 +235,7 @@ def write(folder: Path, count: int, dashes: int, seed: int) -> None:
         picture = draw(uniform, dashes, bool(number % 2))
         part, name = f"imgs/{number // PER_FILE}", f"sample_{number % PER_FILE}.png"
         (folder / part).mkdir(parents=True, exist_ok=True)
-        (folder / part / name).write_bytes(png.encode(SIZE, SIZE, picture.levels))
+        pillow().fromarray(picture.levels).save(folder / part / name)
         lines.append(f"{part} {name} {number} {int(picture.connected)} {dashes}")
         if len(lines) == PER_FILE or number == count - 1:
             write_lines(folder / "metadata" / f"{number // PER_FILE}.npy", lines)
