@@ -83,7 +83,6 @@ class Table(NamedTuple):
         data_of_paper: size of the paper's data.
         cited: rows that the paper quotes, with `labels` and `scores`.
         by_pairs: published scores by the number of training pairs: `source`, `metric`, `points`.
-        timed: whether time is part of the table.
         fixed: options that the user may not give, besides those of the rows.
         remarks: what else a reader must know.
     """
@@ -105,7 +104,6 @@ class Table(NamedTuple):
     data_of_paper: Mapping[str, Any] = {}
     cited: Sequence[Mapping[str, Any]] = ()
     by_pairs: Mapping[str, Any] | None = None
-    timed: bool = False
     fixed: Sequence[str] = ()
     remarks: Sequence[str] = ()
 

@@ -31,28 +31,21 @@ ATTENTION, COPIED, QUERY = "copying", "copied", "query"
 ONNXRUNTIME = (1, 21)  # the first release with correct attention on a cache of beams
 
 
-def _wrong(config: dict[str, Any]) -> Iterator[str]:
+def _wrong(config: dict[str, Any]) -> list[str]:
     """Names of entries in `CONFIG` that are missing, out of range or of a wrong type."""
-    classifies = LABELS in config
-    for key, (least, most) in {**NUMBERS, **(OF_CLASSES if classifies else OF_TEXT)}.items():
-        value = config.get(key)
-        if type(value) is not int or not least <= value <= most:
-            yield key
-    if classifies:
-        labels, start = config[LABELS], config.get("start")
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            yield LABELS
-        if start is not None and type(start) is not int:
-            yield "start"
+    labels, files, start = (config.get(key) for key in (LABELS, "files", "start"))
+    numbers = {**NUMBERS, **(OF_CLASSES if LABELS in config else OF_TEXT)}
+    named = isinstance(files, dict) and all(map(_is_name, files))
+    right = {"files": files and named and all(isinstance(each, str) for each in files.values())}
+    for key, (least, most) in numbers.items():
+        right[key] = type(config.get(key)) is int and least <= config[key] <= most
+    if LABELS in config:
+        strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        right.update({LABELS: strings, "start": start is None or type(start) is int})
     else:
-        yield from (key for key in LANGUAGES if not _is_name(config.get(key)))
-        if type(config.get("summarizes")) is not bool:
-            yield "summarizes"
-    files = config.get("files")
-    if not isinstance(files, dict) or not files:
-        yield "files"
-    elif not all(_is_name(name) and isinstance(files[name], str) for name in files):
-        yield "files"
+        right.update({key: _is_name(config.get(key)) for key in LANGUAGES})
+        right["summarizes"] = type(config.get("summarizes")) is bool
+    return [key for key, fits in right.items() if not fits]
 
 
 def _is_name(value: Any) -> bool:
@@ -243,7 +236,6 @@ class Export(Folder):
         # the most candidates that a step can return per hypothesis
         self.most_candidates: int = self.config["most_candidates"]
         self.max_output: int = self.config["max_output"]
-        self.pad, self.eos = PADDING, END
         self.memory_names = [output.name for output in self.encoder.get_outputs()]
         inputs = self.decoder.get_inputs()
         if not self.memory_names or not {"ancestors", *self.memory_names} <= {

@@ -11,6 +11,7 @@ from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.engine import Input
 from fairseq_plugins.search.onnx_backend.beam_search import _Batch, search
+from fairseq_plugins.search.onnx_backend.folder import END, PADDING
 from fairseq_plugins.search.text import Output
 from fairseq_plugins.search.torch_backend.copied import find_attention
 
@@ -27,7 +28,7 @@ def diverse(groups, strength):
 def sources(exported):
     draw = random.Random(5)
     return [
-        [draw.randrange(4, len(exported.source.words)) for _ in range(length)] + [exported.eos]
+        [draw.randrange(4, len(exported.source.words)) for _ in range(length)] + [END]
         for length in (3, 9, 1, 14, 6, 2)
     ]
 
@@ -122,7 +123,7 @@ def test_tokens_are_drawn_from_the_most_probable_ones(exported, sources):
 def test_a_sentence_has_no_more_hypotheses_than_its_beam(exported, sources):
     """One that ended before keeps its place, although as many as the beam end at the limit."""
     batch = _Batch(exported, [Input(sources[0], LIMIT)], Options(beam=3, nbest=3))
-    ended = Output([exported.eos], True, (), -99.0, [-99.0])
+    ended = Output([END], True, (), -99.0, [-99.0])
     batch.finished[0].append(ended)
     (found,) = batch.run()
     assert len(found) == 3 and found[-1] is ended
@@ -159,7 +160,7 @@ def test_sampling_repeats_with_a_seed_and_alone(exported, sources):
     for source, found in zip(wanted, first):
         (alone,) = search(exported, [source], options)
         assert [h.pieces for h in alone] == [h.pieces for h in found]
-        assert all(h.pieces.index(exported.eos) == len(h.pieces) - 1 for h in found)
+        assert all(h.pieces.index(END) == len(h.pieces) - 1 for h in found)
         early += sum(len(h.pieces) <= source.limit for h in found)
     assert early > 5, "all reach their limits: nothing is tested"
     other = search(exported, wanted, replace(options, seed=4))
@@ -171,7 +172,7 @@ def test_sampling_draws_by_probability(pair, task, exported, sources):
     tokens = torch.tensor([sources[0]])
     with torch.no_grad():
         logits = pair[0](tokens, torch.tensor([tokens.size(1)]), torch.tensor([[2]]))[0][0, 0]
-    logits[exported.pad] = -np.inf
+    logits[PADDING] = -np.inf
     expected = (logits / 1.5).softmax(0).numpy()
     options = Options(beam=20, nbest=20, sampling=True, temperature=1.5, min_len=0)
     wanted = [Input(sources[0], 1, (), number) for number in range(60)]
@@ -190,7 +191,7 @@ def test_temperature_is_in_the_scores_of_forced_tokens(pair, exported, sources):
     (found,) = search(exported, [Input(sources[0], 3, [7])], options)
     source = torch.tensor([sources[0]])
     for hypothesis in found:
-        before = torch.tensor([[exported.eos, *hypothesis.pieces[:-1]]])
+        before = torch.tensor([[END, *hypothesis.pieces[:-1]]])
         with torch.no_grad():
             logits = pair[0](source, torch.tensor([source.size(1)]), before)[0][0]
         scores = (logits / 0.5).log_softmax(1)[range(len(hypothesis.pieces)), hypothesis.pieces]
