@@ -14,7 +14,7 @@ from tests.batches import assert_close, randomize
 from tests.labelled import TINY
 
 lab.register()
-from fairseq_plugins.lab.models.pair_classifier import separate  # noqa: E402
+from fairseq_plugins.lab.pair_classifier import separate  # noqa: E402
 
 # tests/contract has all mixers; here are two that depend on the length, each in another way
 CHOICES = [

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.errors import check_range
-from fairseq_plugins.lab import listops
-from fairseq_plugins.lab.corpora import Seeded, check_new, sizes_of
+from fairseq_plugins.lab.corpora import Seeded, check_new, listops, sizes_of
 from fairseq_plugins.options.arguments import command
 from fairseq_plugins.options.fields import argument, option
 

@@ -11,7 +11,6 @@ The release has no text bodies, which Fastformer's topic classification reads (5
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq_plugins.data.readers import Example
 from fairseq_plugins.lab.corpora import Row, rows
@@ -20,32 +19,14 @@ NEWS, BEHAVIORS = "news.tsv", "behaviors.tsv"
 NEWS_COLUMNS, BEHAVIOR_COLUMNS = 8, 5
 
 
-class News(NamedTuple):
-    """A line of news.tsv, or the problem with it."""
-
-    place: str
-    id: str
-    category: str
-    title: str
-    abstract: str
-    problem: str = ""
-
-
-def read_news(paths: Sequence[Path]) -> Iterator[News]:
-    """The news of several files in their order; an ID that occurred before is passed over.
-
-    Raises:
-        ConfigurationError: a file cannot be read, or is damaged.
-    """
-    known = set()
-    for path in paths:
-        for row in rows(path, NEWS_COLUMNS):
-            if row.problem:
-                yield News(row.place, "", "", "", "", row.problem)
-            elif row.columns[0] not in known:
-                known.add(row.columns[0])
-                name, category, _, title, abstract = row.columns[:5]
-                yield News(row.place, name, category, title, abstract)
+def read_news(path: Path, known: set[str]) -> Iterator[Row]:
+    """The lines of a file, without those of an ID that is known; extends these."""
+    for row in rows(path, NEWS_COLUMNS):
+        if row.problem:
+            yield row
+        elif row.columns[0] not in known:
+            known.add(row.columns[0])
+            yield row
 
 
 def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Example]:
@@ -64,26 +45,25 @@ def topics(paths: Sequence[Path], bodies: Path | None) -> Iterator[Example]:
             yield Example("all", row.place, "", "", row.problem)
         else:
             body_of[row.columns[0]] = row.columns[1]
-    for news in read_news(paths):
-        body = body_of.get(news.id, "")
-        text = " ".join(f"{news.title} {news.abstract} {body}".split())
-        problem = news.problem
-        if not problem:
-            if len(news.category.split()) != 1:
-                problem = "no category of one word"
-            elif bodies is not None and not body.strip():
-                problem = "no body"
-            elif not text:
-                problem = "no text"
-        yield Example("all", news.place, "" if problem else text, news.category, problem)
+    known = set[str]()
+    for row in (row for path in paths for row in read_news(path, known)):
+        if row.problem:
+            yield Example("all", row.place, "", "", row.problem)
+            continue
+        name, category, _, title, abstract = row.columns[:5]
+        body, problem = body_of.get(name, ""), ""
+        text = " ".join(f"{title} {abstract} {body}".split())
+        if len(category.split()) != 1:
+            problem = "no category of one word"
+        elif bodies is not None and not body.strip():
+            problem = "no body"
+        elif not text:
+            problem = "no text"
+        yield Example("all", row.place, "" if problem else text, category, problem)
 
 
-class Impression(NamedTuple):
-    """What a user saw: indices of news, each list in the order of the file."""
-
-    history: Sequence[int]
-    shown: Sequence[int]
-    clicked: Sequence[bool]
+# indices of the news that a user had clicked and was shown, and which of these were clicked
+Impression = tuple[list[int], list[int], list[bool]]
 
 
 def read_impression(row: Row, numbers: dict[str, int]) -> Impression:
@@ -113,4 +93,4 @@ def read_impression(row: Row, numbers: dict[str, int]) -> Impression:
         raise ValueError("no click")
     if all(clicked):
         raise ValueError("no news without a click")
-    return Impression([numbers[n] for n in history], [numbers[n] for n in shown], clicked)
+    return [numbers[n] for n in history], [numbers[n] for n in shown], clicked

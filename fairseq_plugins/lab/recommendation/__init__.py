@@ -1,1 +1,1 @@
-"""Recommendation of news on MIND: preparation, impressions, scores, and the test of a model."""
+"""Recommendation of news on MIND: the data, and the model with its task, criterion and test."""

@@ -85,13 +85,12 @@ def _read_news(folder: Path, train: Path, test: Path, bad: Removed) -> dict[str,
     counted: dict[str, Any] = {"news": {}, "words": {}}
     for part, source in (("train", train), ("test", test)):
         titles, ids = [], []
-        for news in mind.read_news([source / mind.NEWS]):
-            if news.problem:
-                bad.add(part, news.place, news.problem)
-            elif news.id not in known:
-                known.add(news.id)
-                ids.append(news.id)
-                titles.append(" ".join(WORD.findall(normalise(news.title).lower())))
+        for row in mind.read_news(source / mind.NEWS, known):
+            if row.problem:
+                bad.add(part, row.place, row.problem)
+                continue
+            ids.append(row.columns[0])
+            titles.append(" ".join(WORD.findall(normalise(row.columns[3]).lower())))
         write_lines(folder / TITLES / part, titles)
         write_lines(folder / TITLES / f"{part}.id", ids)
         counted["news"][part] = len(ids)

@@ -6,8 +6,8 @@ import statistics
 import pytest
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.lab import listops
 from fairseq_plugins.lab.commands import make_listops
+from fairseq_plugins.lab.corpora import listops
 
 SMALL = ["--train", "300", "--held-out", "40", "--min-length", "5", "--max-length", "60"]
 

@@ -1,5 +1,0 @@
-"""Tasks of the papers' tables that are no part of the product. Importing registers them."""
-
-from .news_recommendation import NewsRecommendationTask
-
-__all__ = ["NewsRecommendationTask"]
