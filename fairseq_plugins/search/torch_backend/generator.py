@@ -154,7 +154,7 @@ class _Batch:
         self.limits = limits.to(source.device)
         self.forced_steps = 0 if prefix is None else min(prefix.size(1), self.last)
         encoded = self.model.forward_encoder(net_input)
-        self.sentences = sentences
+        self.sentences = self.real = sentences
         if graphs is not None:
             self.sentences, pad = bucket(sentences), generator.pad
             rows = torch.arange(self.sentences, device=source.device)
@@ -180,12 +180,11 @@ class _Batch:
         self.suppressed = generator.token_indices_to_suppress
         if self.suppressed is not None:
             self.suppressed = self.suppressed.to(source.device)
-        steps = self.decodings[0].capacity + 1
+        self.steps = self.decodings[0].capacity + 1
         self.history: Tensor | None = None  # (B n) x (steps + 1), if n-grams must not repeat
         if generator.repeat_ngram_blocker is not None:
-            self.history = self.previous.new_full((hypotheses, steps + 1), generator.pad)
+            self.history = self.previous.new_full((hypotheses, self.steps + 1), generator.pad)
             self.history[:, 0] = start
-        self.log = _Log(steps, sentences)
         self.late = _Late()
         self.graph: Any = None
 
@@ -270,11 +269,11 @@ class _Batch:
         self.ignored = place >= 2 * beam
         next_tokens, next_parents = tokens.gather(1, chosen), parents.gather(1, chosen)
         self.totals = totals.gather(1, chosen)
-        self.log.add(
-            number if at is None else at,
-            torch.stack([next_tokens, next_parents, parents[:, :beam], fresh.long()], dim=1),
-            torch.stack([self.totals, totals[:, :beam]], dim=1),
-        )
+        numbers = torch.stack([next_tokens, next_parents, parents[:, :beam], fresh.long()], dim=1)
+        both = torch.stack([self.totals, totals[:, :beam]], dim=1)
+        if number == 0:
+            self.log = _Log(self.steps, self.real, numbers, both)
+        self.log.add(number if at is None else at, numbers, both)
         self.previous = next_tokens.flatten()
         continued = (next_parents + self.offsets).flatten()
         for each in self.decodings:
@@ -418,12 +417,13 @@ class _Log:
     Args:
         steps: how many there is room for.
         sentences: number of sentences, which come first in the batch.
+        numbers, totals: as `add` takes them.
     """
 
-    def __init__(self, steps: int, sentences: int) -> None:
-        self.steps, self.rows = steps, list(range(sentences))
-        self.numbers: Tensor | None = None
-        self.totals: Tensor | None = None
+    def __init__(self, steps: int, sentences: int, numbers: Tensor, totals: Tensor) -> None:
+        self.rows = list(range(sentences))
+        self.numbers = numbers.new_zeros(steps, *numbers.shape)
+        self.totals = totals.new_zeros(steps, *totals.shape)
         self.left: list[tuple[list[int], Tensor, Tensor]] = []  # of sentences that left the batch
 
     def add(self, step: int | Tensor, numbers: Tensor, totals: Tensor) -> None:
@@ -435,22 +435,17 @@ class _Log:
                 candidates that may end, and whether they end.
             totals: B x 2 x n, of the hypotheses that continue and of those candidates.
         """
-        if self.numbers is None or self.totals is None:
-            self.numbers = numbers.new_zeros(self.steps, *numbers.shape)
-            self.totals = totals.new_zeros(self.steps, *totals.shape)
         write_slots(self.numbers, 0, step, numbers.unsqueeze(0))
         write_slots(self.totals, 0, step, totals.unsqueeze(0))
 
     def enlarge(self, more: int) -> None:
         """Make room for more steps."""
-        assert self.numbers is not None and self.totals is not None
         self.numbers, self.totals = (
             F.pad(x, (0, 0, 0, 0, 0, 0, 0, more)) for x in (self.numbers, self.totals)
         )
 
     def keep(self, kept: Tensor, used: int, real: int) -> None:
         """Keep only these rows for later steps; see `_Batch.keep`."""
-        assert self.numbers is not None and self.totals is not None
         stays = kept[:real].tolist()
         leaves = [row for row in range(len(self.rows)) if row not in stays]
         away = torch.tensor(leaves, dtype=torch.long, device=self.numbers.device)
@@ -463,7 +458,6 @@ class _Log:
 
     def results(self, generator: BeamGenerator, used: int) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence with fairseq's entries, the best first."""
-        assert self.numbers is not None and self.totals is not None
         device, beam = self.numbers.device, self.numbers.size(3)
         parts = [*self.left, (self.rows, self.numbers[:used], self.totals[:used])]
         sentences = sum(len(rows) for rows, *_ in parts)
