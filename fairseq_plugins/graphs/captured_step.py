@@ -353,36 +353,28 @@ def find_obstacle(trainer: Trainer) -> str:
     """Why the steps of a trainer cannot be captured, in a few words; empty if they can be."""
     if graph_class(trainer.device) is None:
         return "it needs a GPU"
-    cfg, criterion = trainer.cfg, trainer.get_criterion()
+    cfg, task, criterion = trainer.cfg, trainer.task, trainer.get_criterion()
     common, parallel = cfg.common, cfg.distributed_training
-    for given, reason in (
-        (common.amp, "--amp"),
-        (common.memory_efficient_fp16, "--memory-efficient-fp16"),
-        (common.memory_efficient_bf16, "--memory-efficient-bf16"),
-        (common.model_parallel_size > 1, "--model-parallel-size"),
-        (parallel.pipeline_model_parallel, "--pipeline-model-parallel"),
-        (
-            parallel.ddp_backend in ("fully_sharded", "slowmo"),
-            f"--ddp-backend {parallel.ddp_backend}",
-        ),
-        (parallel.zero_sharding != "none", "--zero-sharding"),
-        (cfg.optimization.use_bmuf, "--use-bmuf"),
-        (trainer.quantizer is not None, "--quantization-config-path"),
-        (getattr(trainer.task, "uses_ema", False), "a task that trains with averaged weights"),
-        (
-            type(trainer.task).train_step is not FairseqTask.train_step,
-            f"{type(trainer.task).__name__} has a custom train_step",
-        ),
-        (type(criterion) not in CRITERIONS, f"--criterion with {type(criterion).__name__}"),
-        (
-            getattr(cfg.task, "num_batch_buckets", 0) > 0,
-            "--num-batch-buckets, which pads sentences",
-        ),
-        (has_parameters(criterion), "a criterion with parameters"),
-        (getattr(criterion, "report_accuracy", False), "--report-accuracy"),
-        (getattr(criterion, "ignore_prefix_size", 0) > 0, "--ignore-prefix-size"),
-    ):
-        if given:
+    backend, own_step = parallel.ddp_backend, type(task).train_step is not FairseqTask.train_step
+    for reason, there in {
+        "--amp": common.amp,
+        "--memory-efficient-fp16": common.memory_efficient_fp16,
+        "--memory-efficient-bf16": common.memory_efficient_bf16,
+        "--model-parallel-size": common.model_parallel_size > 1,
+        "--pipeline-model-parallel": parallel.pipeline_model_parallel,
+        f"--ddp-backend {backend}": backend in ("fully_sharded", "slowmo"),
+        "--zero-sharding": parallel.zero_sharding != "none",
+        "--use-bmuf": cfg.optimization.use_bmuf,
+        "--quantization-config-path": trainer.quantizer is not None,
+        "a task that trains with averaged weights": getattr(task, "uses_ema", False),
+        f"{type(task).__name__} has a custom train_step": own_step,
+        f"--criterion with {type(criterion).__name__}": type(criterion) not in CRITERIONS,
+        "--num-batch-buckets, which pads sentences": getattr(cfg.task, "num_batch_buckets", 0) > 0,
+        "a criterion with parameters": has_parameters(criterion),
+        "--report-accuracy": getattr(criterion, "report_accuracy", False),
+        "--ignore-prefix-size": getattr(criterion, "ignore_prefix_size", 0) > 0,
+    }.items():
+        if there:
             return reason
     model = trainer.get_model()
     reason = packed.find_obstacle(model)
