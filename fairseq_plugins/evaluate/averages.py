@@ -66,8 +66,9 @@ def choose(
             f"(training writes {WRITTEN_BY[kind]}): give a smaller number, or train longer"
         )
     ordered = sorted(found, key=lambda path: found[path])
-    if kind == "best" and not bigger_is_better(ordered[0]):
-        ordered.reverse()
+    if kind == "best":  # the option of the training says which scores are better
+        options = load(ordered[0])["cfg"]["checkpoint"]
+        ordered = ordered if options["maximize_best_checkpoint_metric"] else ordered[::-1]
     return ordered[-count:]
 
 
@@ -88,11 +89,6 @@ def kind_of(folder: Path) -> str:
         "epoch" or "update".
     """
     return "update" if find(folder, "update") and not find(folder, "epoch") else "epoch"
-
-
-def bigger_is_better(path: Path) -> bool:
-    """Whether a larger validation score is better, by the options stored in the checkpoint."""
-    return bool(load(path)["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"])
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -51,14 +51,12 @@ class Summaries(Written):
         ]
         self.total = len(self.references)
 
-    def _text(self, pieces: str) -> str:
-        return data_utils.post_process(pieces, self._joined_by)
-
     def written(self, model: Summarizer) -> Output:
         """See `Written.written`."""
         found = [outputs[0] for _, _, outputs in model.candidates(read_lines(self._source), 1)]
         self.cut_off = sum(not output.complete for output in found)
-        return {"hypothesis": [self._text(output.pieces) for output in found]}
+        how = self._joined_by
+        return {"hypothesis": [data_utils.post_process(each.pieces, how) for each in found]}
 
     def texts(self) -> Output:
         """See `TestSet.texts`."""

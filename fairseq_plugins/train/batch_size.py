@@ -1,6 +1,5 @@
 """Share the batch of an update over processes."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError
@@ -62,8 +61,9 @@ def share(whole: Batch, processes: int, limit: int | None = None) -> Batch:
     limited = "" if limit is None else f" and --tokens-per-process {limit}"
     raise ConfigurationError(
         f"{processes} processes{limited} cannot share {together} x --update-freq "
-        f"{whole.update_freq} exactly: start {_either(near)} (--processes, --nodes), or change "
-        "--max-tokens, --batch-size or --update-freq, which are those of a single process"
+        f"{whole.update_freq} exactly: start {' or '.join(map(str, near))} (--processes, "
+        "--nodes), or change --max-tokens, --batch-size or --update-freq, which are those of a "
+        "single process"
     )
 
 
@@ -84,8 +84,3 @@ def for_fewer(batch: Batch, planned: int, processes: int) -> Batch:
         size and size * parts // (processes * freq) for size in (batch.max_tokens, batch.batch_size)
     )
     return Batch(tokens, sentences, freq)
-
-
-def _either(numbers: Sequence[int]) -> str:
-    words = [str(number) for number in numbers]
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -27,7 +27,7 @@ def test_the_total_batch_stays(processes, update_freq, limit):
 @pytest.mark.parametrize(
     "whole, processes, limit, message",
     [
-        (Batch(4096, None, 1), 3, None, r"3 processes .*--max-tokens 4096 .*start 1, 2 or 4 "),
+        (Batch(4096, None, 1), 3, None, r"3 processes .*--max-tokens 4096 .*start 1 or 2 or 4 "),
         (Batch(4096, 33, 1), 2, None, "--max-tokens 4096 and --batch-size 33 .*start 1 "),
         (Batch(None, 32, 1), 1, 100, "--tokens-per-process 100 needs --max-tokens in"),
         (Batch(64, 3, 1), 1, 10, "1 process.* and --tokens-per-process 10 cannot share"),
