@@ -61,7 +61,7 @@ class Jobs:
                 try:
                     process.wait(SECONDS_BETWEEN_LINES)
                 except subprocess.TimeoutExpired:
-                    for line in _lines(log, before)[-1:]:
+                    for line in lines_of(log, before)[-1:]:
                         say(line)
         finally:
             end(process, name)
@@ -69,7 +69,7 @@ class Jobs:
         if self._stopping:
             raise KeyboardInterrupt
         if process.returncode:
-            raise ConfigurationError(_reason(_lines(log, before), process.returncode))
+            raise ConfigurationError(_reason(lines_of(log, before), process.returncode))
 
     def stop(self) -> None:
         """End all programs, which may save their state first; start no more."""
@@ -92,7 +92,7 @@ def _environment(gpus: Sequence[int]) -> dict[str, str]:
     return environment
 
 
-def _lines(log: Path, start: int) -> list[str]:
+def lines_of(log: Path, start: int = 0) -> list[str]:
     """The lines with text of a log from a byte on, at most of its last 64 KiB."""
     with open(log, "rb") as file:
         file.seek(max(start, log.stat().st_size - 2**16))

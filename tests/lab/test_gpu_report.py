@@ -12,6 +12,7 @@ from fairseq_plugins.lab.benchmarks import contenders, prepared
 from fairseq_plugins.lab.commands import benchmark, gpu_report, reproduce
 from fairseq_plugins.lab.reproduction.tables import table_of
 from fairseq_plugins.options.arguments import read
+from fairseq_plugins.train.jobs import lines_of
 from tests.conftest import ROOT
 from tests.lab.benchmarks.running import measure
 
@@ -209,4 +210,4 @@ def test_a_process_ends_in_time_and_its_log_says_how(
     monkeypatch.setattr(gpu_report, "PYTEST", "import sys; exec(sys.argv[1])")
     log = tmp_path / "log"
     assert gpu_report.run_words(["pytest", program], log, seconds) == status
-    assert gpu_report.summarize(log)[-1:] == last
+    assert gpu_report.summarize(lines_of(log))[-1:] == last

@@ -17,6 +17,7 @@ written after each part,
 """
 
 import importlib.util
+import itertools
 import os
 import re
 import subprocess
@@ -36,6 +37,7 @@ from fairseq_plugins.lab.benchmarks.prepared import Part, Run
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import option
 from fairseq_plugins.system.markdown import table
+from fairseq_plugins.train.jobs import lines_of
 from fairseq_plugins.train.supervise import end, start
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,17 +119,12 @@ def choose(
     unfinished = []
     for run in [find(asked)] if asked else prepared.RUNS:
         done = report["runs"].get(run.name, {})
-        over = [is_kept(done.get(part.name), commit) for part in run.parts]
-        if asked:
-            return run, [part for part, is_over in zip(run.parts, over) if not is_over]
-        parts = [part for part in run.parts if not is_over(part, done.get(part.name), commit)]
-        if any(not obstacle(part, places, done, commit) for part in parts):
-            return run, parts
-        unfinished += [
-            f"{run.name} ({part.name}: {done[part.name]['status']})"
-            for part, finished in zip(run.parts, over)
-            if not finished and part not in parts
-        ]
+        left = [part for part in run.parts if not is_kept(done.get(part.name), commit)]
+        parts = [part for part in left if not is_over(part, done.get(part.name), commit)]
+        if asked or any(not obstacle(part, places, done, commit) for part in parts):
+            return run, left if asked else parts
+        over = {part.name: done[part.name]["status"] for part in left if part not in parts}
+        unfinished += [f"{run.name} ({name}: {status})" for name, status in over.items()]
     if unfinished:
         raise ConfigurationError(
             f"no run is left, but these did not finish: {', '.join(unfinished)}: repeat with --run"
@@ -161,11 +158,10 @@ def is_kept(before: Any, commit: str) -> bool:
 
 
 def is_over(part: Part, before: Any, commit: str) -> bool:
-    """Whether a part finished, failed or was too slow, so that it is repeated only if asked."""
+    """Whether a part failed or was too slow, so that it is repeated only if asked."""
     if not before or before["commit"] != commit:
         return False
-    status = before["status"]
-    return status.startswith((FINISHED, "failed")) or (status == STOPPED and not part.resumes)
+    return before["status"].startswith("failed") or before["status"] == STOPPED and not part.resumes
 
 
 # ---- figures and the report
@@ -241,19 +237,13 @@ def judge(folder: Path) -> list[dict[str, Any]]:
     return judged
 
 
-def summarize(log: Path) -> list[str]:
-    """The last table in a log, or its last lines."""
-    if not log.is_file():
-        return []
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    lines = [line.split("\r")[-1] for line in lines[-400:]]
-    table = [number for number, line in enumerate(lines) if line.startswith("|")]
-    if table and table[-1] >= len(lines) - 3:
-        begin = table[-1]
-        while begin > 0 and lines[begin - 1].startswith("|"):
-            begin -= 1
-        return lines[begin : table[-1] + 1]
-    return [line for line in lines if line.strip()][-6:]
+def summarize(lines: Sequence[str]) -> list[str]:
+    """The table at the end of a log, or its last lines."""
+    for last in (lines, lines[:-1], lines[:-2]):
+        found = list(itertools.takewhile(lambda line: line.startswith("|"), reversed(last)))
+        if found:
+            return found[::-1]
+    return list(lines[-6:])
 
 
 def measured_in(figures: Any) -> list[str]:
@@ -393,16 +383,15 @@ def main(args: GpuReport) -> int:
                 started = True
             elif part.name in done:
                 continue
-            ran = words is not None and log.is_file()
-            shown = log.read_text(encoding="utf-8", errors="replace") if ran else ""
+            shown = [] if words is None else lines_of(log)
             done[part.name] = {
                 "status": status,
                 "seconds": time.monotonic() - begin,
                 "command": words,
                 "commit": commit,
                 "figures": figures,
-                "summary": (summarize(log) if ran else []) + measured_in(figures),
-                "log": shown.splitlines()[-LINES:],
+                "summary": summarize(shown) + measured_in(figures),
+                "log": shown[-LINES:],
             }
             print(f"{part.name}: {status}, {done[part.name]['seconds']:.0f} s", flush=True)
             write_report(args.out, work, report)
