@@ -11,7 +11,7 @@ room is named. To use other sizes, change `BLOCKS` in `layers/kernels/`.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
@@ -26,16 +26,8 @@ from .harness import Report, Row, Timed
 Change = tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
 
 
-class Kernel(NamedTuple):
-    """What to try.
-
-    Args:
-        work: what is timed, without arguments.
-        candidates: a name and a change each; the first one changes nothing.
-    """
-
-    work: Callable[[], Any]
-    candidates: list[tuple[str, Change]]
+# what is timed, and changes to try, each with a name; the first one changes nothing
+Kernel = tuple[Callable[[], Any], list[tuple[str, Change]]]
 
 
 def _changed(change: Change, work: Callable[[], Any], _: Any) -> None:
@@ -67,7 +59,7 @@ def _products(kernel: str, device: torch.device, dtype: torch.dtype, part: int) 
                     (64, 128, 8, 3), (32, 128, 8, 3)],
     }  # fmt: skip
     key = (kernel, 64, True)
-    return Kernel(
+    return (
         partial(_work, lambda: products.KernelProducts.apply(*leaves, 0.0, None), leaves),
         [
             (",".join(str(number) for number in blocks), (products.BLOCKS, key, blocks))
@@ -90,7 +82,7 @@ def _summaries(kernel: str, device: torch.device, dtype: torch.dtype, part: int)
         for stages in (2, 3, 4)
         for registers in ({}, {"maxnreg": 128})
     ]
-    return Kernel(
+    return (
         partial(
             _work,
             lambda: additive_attention.KernelSums.apply(*leaves, None, dim**-0.5, 0.0, None)[0],
@@ -129,7 +121,7 @@ def _rows(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> K
         "projections": lambda: sum(projections.KernelProjections.apply(*leaves)),
         "cross_entropy": lambda: cross_entropy.Losses.apply(*leaves, target, None, 1e-5, 0.9),
     }[kernel]
-    return Kernel(
+    return (
         partial(_work, forward, leaves),
         [(str(number), (blocks, key, number)) for number in dict.fromkeys((blocks[key], *tried))],
     )
@@ -175,10 +167,10 @@ def run(args: Blocks) -> Report:
     rows: list[Row] = []
     for name in args.kernel or KERNELS:
         torch.manual_seed(1)
-        kernel = KERNELS[name](device, harness.DTYPES[args.dtype], args.part)
+        timed, candidates = KERNELS[name](device, harness.DTYPES[args.dtype], args.part)
         works = {}
-        for label, change in kernel.candidates:
-            work = partial(_changed, change, kernel.work)
+        for label, change in candidates:
+            work = partial(_changed, change, timed)
             try:
                 work(None)
             except Exception as error:  # whatever the compiler or the driver raises

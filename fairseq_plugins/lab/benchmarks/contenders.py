@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fairseq_plugins.errors import ConfigurationError, check_known
+from fairseq_plugins.train.planning import check_data
 
 # options of every contender; the contender's own options come later and win
 DEFAULTS = (
@@ -84,11 +85,7 @@ def build_on_data(words: str, common: str, data: Path, dtype: str, cpu: bool) ->
     """
     from fairseq import tasks
 
-    if not data.is_dir() or not list(data.glob("dict.*.txt")):
-        raise ConfigurationError(
-            f"{data} has no dict.*.txt: give a folder that fairseq-preprocess or a prepare-* "
-            "command made for translation or summarization"
-        )
+    check_data(data)
     cfg = configure(words, common, str(data), dtype, cpu)
     return _build(words, cfg, tasks.setup_task(cfg.task))
 

@@ -27,9 +27,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.tasks import FairseqTask
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.evaluate import TOKENISED_BLEU
+from fairseq_plugins.evaluate.translation import Translations
 from fairseq_plugins.options.fields import REQUIRED, argument, option, with_default
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.pretrained import find_checkpoint
@@ -37,6 +41,7 @@ from fairseq_plugins.search.checkpoints import load_models
 from fairseq_plugins.search.engine import Input
 from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.folder import Export
+from fairseq_plugins.search.torch_backend.int8 import quantize
 from fairseq_plugins.system import cpu
 
 from . import contenders, harness, plots
@@ -152,40 +157,20 @@ def load(words: str, args: Generate, device: torch.device) -> tuple[Any, Any]:
     model = model.to(device, harness.DTYPES[args.dtype]).eval()
     model.prepare_for_inference_(SimpleNamespace(generation=_generation_configuration(args)))
     if int8:
-        from fairseq_plugins.search.torch_backend.int8 import quantize
-
         model = quantize(model)
     return task, model
 
 
 def load_batches(
-    task: Any, model: Any, args: Generate, device: torch.device
+    task: Any, model: Any, args: Generate, device: torch.device, whole: bool = False
 ) -> list[dict[str, Any]]:
     """Full batches of sentences of similar length, shuffled so that all lengths occur.
 
-    fairseq-generate forms batches in the same way.
+    fairseq-generate forms batches in the same way. With `whole`, all batches of the subset.
 
     Raises:
         ConfigurationError: the folder lacks the subset, or the subset has too few full batches.
     """
-    batches = _all_batches(task, model, args, shuffle=True)
-    full = [batch for batch in batches if batch["nsentences"] == args.batch_size]
-    if len(full) < args.batches:
-        raise ConfigurationError(
-            f"--batches {args.batches}: {SUBSET} has {len(full)} of --batch-size {args.batch_size}"
-        )
-    return [_on(batch, device) for batch in full[: args.batches]]
-
-
-def _on(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    from fairseq import utils
-
-    return utils.move_to_cuda(batch) if device.type == "cuda" else batch
-
-
-def _all_batches(task: Any, model: Any, args: Generate, shuffle: bool) -> list[dict[str, Any]]:
-    from fairseq import utils
-
     task.load_dataset(SUBSET)
     iterator = task.get_batch_iterator(
         task.dataset(SUBSET),
@@ -193,8 +178,16 @@ def _all_batches(task: Any, model: Any, args: Generate, shuffle: bool) -> list[d
         max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),
         ignore_invalid_inputs=True,
         seed=1,
-    ).next_epoch_itr(shuffle=shuffle)
-    return list(iterator)
+    )
+    batches = list(iterator.next_epoch_itr(shuffle=not whole))
+    if not whole:
+        full = [batch for batch in batches if batch["nsentences"] == args.batch_size]
+        batches = full[: args.batches]
+    if not whole and len(full) < args.batches:
+        raise ConfigurationError(
+            f"--batches {args.batches}: {SUBSET} has {len(full)} of --batch-size {args.batch_size}"
+        )
+    return utils.move_to_cuda(batches) if device.type == "cuda" else batches
 
 
 def scores(
@@ -205,13 +198,11 @@ def scores(
     Raises:
         ConfigurationError: the folder was not prepared by this package.
     """
-    from fairseq_plugins.evaluate.translation import Translations
-
     first = built[args.contender[0]]
     task, model = first
     test = Translations(args.data, SUBSET, task.cfg.target_lang)
     free = replace(args, free_length=True)
-    batches = [_on(batch, device) for batch in _all_batches(task, model, args, shuffle=False)]
+    batches = load_batches(task, model, args, device, whole=True)
     figures = []
     for words in args.contender:
         search = searcher_of(words, built, first, free, batches)
@@ -232,14 +223,10 @@ def _subwords(result: Any, dictionary: Any) -> str:
 
 
 def _generation_configuration(args: Generate, length: int = 0) -> Any:
-    from fairseq.dataclass.configs import GenerationConfig
-
-    cfg = GenerationConfig()
-    cfg.beam = args.beam
-    if not args.free_length:
-        words = max(1, length - 1)  # fairseq's limits do not count </s>
-        cfg.max_len_a, cfg.max_len_b, cfg.min_len = 0.0, words, words
-    return cfg
+    if args.free_length:
+        return GenerationConfig(beam=args.beam)
+    words = max(1, length - 1)  # fairseq's limits do not count </s>
+    return GenerationConfig(beam=args.beam, max_len_a=0, max_len_b=words, min_len=words)
 
 
 def searcher(
@@ -253,8 +240,6 @@ def searcher(
 
     The generators are built in advance, so that the time contains the search only.
     """
-    from fairseq.tasks import FairseqTask
-
     build = FairseqTask.build_generator
     if PLAIN in words:
         build = getattr(build, "__wrapped__", build)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from fairseq_plugins.errors import ConfigurationError
@@ -90,9 +91,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0])
-    return Spread(*statistics.quantiles(values, n=4, method="inclusive"))
+    return Spread(*np.quantile(values, (0.25, 0.5, 0.75)).tolist())
 
 
 def ratios(times: Sequence[float], baseline: Sequence[float]) -> list[float]:

@@ -172,21 +172,7 @@ def is_module(words: str) -> bool:
     return words.split()[:1] != [] and words.split()[0] in MODULES
 
 
-def module_options(words: str, defaults: dict[str, Any]) -> Sizes:
-    """Parse the sizes from "NAME [options]".
-
-    Raises:
-        ConfigurationError: an option is unknown, or a size is out of range.
-    """
-    name, *options = shlex.split(words)
-    try:
-        made = read(Sizes, options, name, None)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"`{words}`: {error}") from None
-    return Sizes(**{**defaults, **{name: getattr(made, name) for name in made.given}})
-
-
-def build_module(words: str, defaults: dict[str, Any]) -> nn.Module:
+def build_module(words: str, defaults: dict[str, Any]) -> tuple[nn.Module, int]:
     """Build the module for "NAME [options]".
 
     Args:
@@ -194,14 +180,16 @@ def build_module(words: str, defaults: dict[str, Any]) -> nn.Module:
         defaults: the options of all contenders.
 
     Returns:
-        a module T x B x d -> T x B x d (B x h x d for "summaries").
+        a module T x B x d -> T x B x d (B x h x d for "summaries"), and d.
 
     Raises:
-        ConfigurationError: see `module_options`; or the sizes do not fit each other.
+        ConfigurationError: an option is unknown, or a size is out of range or does not fit another.
     """
-    options = module_options(words, defaults)
+    name, *options = shlex.split(words)
     torch.manual_seed(1)
     try:
-        return MODULES[words.split()[0]](options)
-    except (ValueError, AssertionError) as error:
+        made = read(Sizes, options, name, None)
+        sizes = Sizes(**{**defaults, **{name: getattr(made, name) for name in made.given}})
+        return MODULES[name](sizes), sizes.dim
+    except (ValueError, AssertionError) as error:  # such as a ConfigurationError
         raise ConfigurationError(f"`{words}`: {error or 'the heads must divide d'}") from None

@@ -42,7 +42,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError, flag
 from fairseq_plugins.files import read_json
-from fairseq_plugins.options.fields import option, with_default
+from fairseq_plugins.options.fields import option, values_of, with_default
 from fairseq_plugins.system.progress import progress_bar
 
 from . import contenders, harness, machine, modules, peak_memory, plots, prepared, workloads
@@ -52,7 +52,6 @@ from .peak_memory import GIB, MIB
 AXES = ("length", "depth", "width")
 BOTH = "both"
 LIMIT = 6.0  # default of --memory-limit on a CPU, in GiB
-SIZES = ("dim", "heads", "inner", "subspaces", "expansion", "dropout")  # of single modules
 
 
 # ---- options
@@ -156,7 +155,7 @@ def growth_of(paper: str) -> type[Growth]:
     return make_dataclass(paper, changed, bases=(Growth,), namespace={"titles": titles})
 
 
-def values_of(args: Any) -> list[int]:
+def read_values(args: Any) -> list[int]:
     """The values on the axis.
 
     Raises:
@@ -183,7 +182,7 @@ def setting_of(args: Any, device: torch.device, value: int, what: str) -> worklo
         given.get("part", "encoder"), what, length,
         given.get("sentences") or args.tokens // length, given.get("target_length") or length,
         args.dtype, device.type, args.threads, args.options,
-        {name: given[name] for name in SIZES if name in given}, args.vocabulary,
+        values_of(args, modules.Sizes) if isinstance(args, modules.Sizes) else {}, args.vocabulary,
     )  # fmt: skip
 
 
@@ -196,7 +195,7 @@ def run(args: Any) -> Report:
     Raises:
         ConfigurationError: arguments are invalid.
     """
-    values, device = values_of(args), harness.choose_device(args)
+    values, device = read_values(args), harness.choose_device(args)
     where = machine.describe(device, args.threads)
     sentences, limit = getattr(args, "sentences", None), LIMIT
     notes = [f"{args.tokens:,} tokens" if sentences is None else f"{sentences:,} sentences"]
@@ -206,6 +205,7 @@ def run(args: Any) -> Report:
             limit = torch.cuda.get_device_properties(device).total_memory / GIB
         args.memory_limit = args.memory_limit or limit
         notes[0] += f", part of architectures: {args.part}, limit {args.memory_limit:.3g} GiB"
+        notes[0] += f" and {args.longest_step:g} s a step" * isinstance(args, Growth)
     whats = list(workloads.WHAT) if args.what == BOTH else [args.what]
     kept = kept_rows(args, where) if args.resumes else []
     # the file keeps those that are not asked for now

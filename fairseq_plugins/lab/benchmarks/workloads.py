@@ -83,8 +83,7 @@ class ModuleWorkload(Workload):
 
     def __init__(self, words: str, setting: Setting):
         super().__init__(setting)
-        module = modules.build_module(words, setting.sizes)
-        self.dim = modules.module_options(words, setting.sizes).dim
+        module, self.dim = modules.build_module(words, setting.sizes)
         self.module = module.to(setting.device, DTYPES[setting.dtype])
         self.module.train(setting.what == "training")
 

@@ -86,7 +86,7 @@ class Impressions(FairseqDataset):
                 "history": _pad(numbers[:count], -1),
                 "candidates": _pad(numbers[count:], -1),
             },
-            "target": _pad([sample["clicked"] for sample in samples], 0).bool(),
+            "target": _pad([sample["clicked"] for sample in samples], False),
         }
 
     def num_tokens(self, index: int) -> int:
@@ -114,8 +114,5 @@ class Impressions(FairseqDataset):
 
 
 def _pad(rows: Sequence[Any], fill: int) -> torch.Tensor:
-    """Integers of different lengths as B x the longest (at least 1), with `fill` after them."""
-    padded = np.full((len(rows), max(1, *map(len, rows))), fill, dtype=np.int64)
-    for line, row in zip(padded, rows):
-        line[: len(row)] = row
-    return torch.from_numpy(padded)
+    """Arrays of different lengths as B x the longest (at least 1), with `fill` after them."""
+    return data_utils.collate_tokens([torch.as_tensor(row) for row in rows], fill, pad_to_length=1)

@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.lab.benchmarks import blocks
-from fairseq_plugins.lab.benchmarks.blocks import Blocks, Kernel
+from fairseq_plugins.lab.benchmarks.blocks import Blocks
 from tests.lab.benchmarks.running import measure
 from tests.layers.test_kernels import DEVICE, needs_triton
 
@@ -33,8 +33,6 @@ def test_without_a_gpu_no_kernel_runs(tmp_path, monkeypatch):
     def fails():
         raise RuntimeError("0 active drivers")
 
-    monkeypatch.setitem(
-        blocks.KERNELS, "residual", lambda *given: Kernel(fails, [("1", ({}, 1, 1))])
-    )
+    monkeypatch.setitem(blocks.KERNELS, "residual", lambda *given: (fails, [("1", ({}, 1, 1))]))
     with pytest.raises(ConfigurationError, match="^no kernel runs here: .*0 active drivers"):
         blocks.run(Blocks(cpu=True, kernel=["residual"]))
