@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
-from fairseq_plugins.data.classification import (
-    Units,
-    classification_settings,
-    units_of,
-)
+from fairseq_plugins.data.classification import Units, classification_settings, units_of
 from fairseq_plugins.files import digest
 from fairseq_plugins.lab import corpora
 from fairseq_plugins.lab.corpora import amazon

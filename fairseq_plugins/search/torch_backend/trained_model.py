@@ -27,13 +27,7 @@ from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Option
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.batches import fill_batches
 from fairseq_plugins.search.checkpoints import load_models
-from fairseq_plugins.search.engine import (
-    IN_EACH_PROCESS,
-    Done,
-    Input,
-    Loaded,
-    Place,
-)
+from fairseq_plugins.search.engine import IN_EACH_PROCESS, Done, Input, Loaded, Place
 from fairseq_plugins.search.text import Output, write
 from fairseq_plugins.search.text import number_unknown as number_line
 
