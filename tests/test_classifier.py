@@ -14,7 +14,8 @@ from fairseq_plugins.api import Classifier, Translator
 from fairseq_plugins.cli import classify as command
 from fairseq_plugins.cli import evaluate, train
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.search.onnx_backend.folder import Folder, is_export
+from fairseq_plugins.pretrained import is_export
+from fairseq_plugins.search.onnx_backend.folder import Folder
 from fairseq_plugins.system import workers
 from fairseq_plugins.train import planning
 from tests.labelled import SIZES, TINY, TRAINING, prepare

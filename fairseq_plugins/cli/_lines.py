@@ -168,10 +168,8 @@ def _decisive(args: Lines) -> dict[str, Any]:
 
 def _model_digest(place: Path) -> str:
     """A digest that changes with a model, and takes no longer for a large one."""
-    from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export  # a slow import
-
-    if is_export(place):
-        return digest(place / CONFIG)  # which has the checksums of the other files
+    if pretrained.is_export(place):
+        return digest(place / pretrained.CONFIG)  # which has the checksums of the other files
     with open_to_read(pretrained.find_checkpoint(place)) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LAST_BYTES))
@@ -180,9 +178,7 @@ def _model_digest(place: Path) -> str:
 
 def _in_torch(args: Lines) -> bool:
     """Whether the model is no export."""
-    from fairseq_plugins.search.onnx_backend.folder import is_export  # a slow import
-
-    return not is_export(_models(args)[0])
+    return not pretrained.is_export(_models(args)[0])
 
 
 def convert(

@@ -28,10 +28,10 @@ from fairseq_plugins.files import (
     read_json,
     read_lines,
 )
-from fairseq_plugins.pretrained import find_checkpoint
+from fairseq_plugins.pretrained import CONFIG, find_checkpoint
 from fairseq_plugins.search import checkpoints
 from fairseq_plugins.search.choose_engine import find_models
-from fairseq_plugins.search.onnx_backend.folder import CONFIG, LANGUAGES
+from fairseq_plugins.search.onnx_backend.folder import LANGUAGES
 from fairseq_plugins.search.text import Output, sentences_of
 from fairseq_plugins.system.progress import progress_bar
 from fairseq_plugins.system.resumable import Group, Result, resumable, write_groups

@@ -14,8 +14,9 @@ from fairseq_plugins.data.prepared_folder import dictionaries
 from fairseq_plugins.data.readers import RAW
 from fairseq_plugins.evaluate.test_sets import Output, Progress, TestSet, check_files
 from fairseq_plugins.files import read_lines
+from fairseq_plugins.pretrained import is_export
 from fairseq_plugins.scoring.bootstrap import SAMPLES, SEED, Metric, means
-from fairseq_plugins.search.onnx_backend.folder import Dictionary, is_export
+from fairseq_plugins.search.onnx_backend.folder import Dictionary
 
 ENDS = ("idx", "bin")
 AT_ONCE = 500  # texts in memory

@@ -32,15 +32,10 @@ from fairseq_plugins.files import (
     write_json,
     write_lines,
 )
+from fairseq_plugins.pretrained import CONFIG, is_export
 from fairseq_plugins.scoring import bootstrap
 from fairseq_plugins.search.checkpoints import Training, check_same_text, training_of
-from fairseq_plugins.search.onnx_backend.folder import (
-    CONFIG,
-    DICTIONARY,
-    LABELS,
-    LANGUAGES,
-    is_export,
-)
+from fairseq_plugins.search.onnx_backend.folder import DICTIONARY, LABELS, LANGUAGES
 from fairseq_plugins.system.progress import progress_bar
 
 FOLDER = "evaluation"  # of a run

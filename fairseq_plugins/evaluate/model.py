@@ -17,9 +17,9 @@ from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.request import EvaluationRequest, apart
 from fairseq_plugins.options import fairseq_parser
 from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options, check
+from fairseq_plugins.pretrained import CONFIG, is_export
 from fairseq_plugins.search.choose_engine import open_engine
 from fairseq_plugins.search.engine import Engine
-from fairseq_plugins.search.onnx_backend.folder import CONFIG, is_export
 from fairseq_plugins.search.torch_backend.trained_model import TrainedModel
 
 # options of fairseq's tasks that this command sets or does anyway

@@ -14,6 +14,7 @@ from fairseq_plugins.options import recipes
 from fairseq_plugins.options.fields import MOST, argument, option
 from fairseq_plugins.options.groups import Averaging, Device
 from fairseq_plugins.options.search import LARGEST_BEAM
+from fairseq_plugins.pretrained import is_export
 
 OWN_OPTIONS = (
     "--user-dir", "--path", "--gen-subset", "--results-path", "--remove-bpe", "--post-process",
@@ -88,8 +89,6 @@ class EvaluationRequest(Device, Averaging):
     @property
     def label(self) -> str:
         """The choice of checkpoints, as part of a file name."""
-        from fairseq_plugins.search.onnx_backend.folder import is_export  # numpy is slow
-
         if is_export(self.run):
             return "export"
         if self.last is not None:
@@ -181,8 +180,6 @@ def sides(request: EvaluationRequest, other: Path) -> list[EvaluationRequest]:
 
     Of an export and a training, the export gets no choice of checkpoints.
     """
-    from fairseq_plugins.search.onnx_backend.folder import is_export  # numpy is slow
-
     both = [request, replace(request, run=other, ensemble=())]
     none: Any = dict.fromkeys(CHOICE)
     if is_export(request.run) == is_export(other):

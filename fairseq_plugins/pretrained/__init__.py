@@ -7,12 +7,18 @@ from fairseq_plugins.errors import ConfigurationError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent
 ADVICE = "give the folder of a training, a checkpoint, or an exported folder"
+CONFIG = "config.json"  # of an export
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def names() -> list[str]:
     """The names of the models."""
-    return sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
+
+
+def is_export(path: Path) -> bool:
+    """Whether a folder was written by `export`: `CONFIG` is there, and no checkpoint."""
+    return (Path(path) / CONFIG).is_file() and not any(Path(path).glob("*.pt"))
 
 
 def find(model: str | Path, option: str = "--model") -> Path:

@@ -129,13 +129,9 @@ def find_models(
     places = [pretrained.find(model, option) for model in given]
     if not places:
         raise ConfigurationError("no model: give a checkpoint, or a folder of checkpoints")
-    from fairseq_plugins.search.onnx_backend.folder import (
-        is_export,  # numpy takes a tenth of a second
-    )
-
-    exported = next(filter(is_export, places), None)
+    exported = next(filter(pretrained.is_export, places), None)
     for place in places:
-        if place.is_file() and is_export(place.parent):
+        if place.is_file() and pretrained.is_export(place.parent):
             raise ConfigurationError(
                 f"{option} {place} is a file of an exported model: give its folder, {place.parent}"
             )

@@ -10,12 +10,12 @@ import numpy as np
 
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
+from fairseq_plugins.pretrained import CONFIG
 from fairseq_plugins.search.engine import Loaded
 from fairseq_plugins.system import cpu
 from fairseq_plugins.text.subwords import SPECIAL
 
 FORMAT = 1
-CONFIG = "config.json"
 # numbers in `CONFIG` with the least and the largest allowed value
 NUMBERS = {"length_multiple": (1, 1 << 16), "max_source": (1, 1 << 31), "pair_bytes": (0, 1 << 16)}
 OF_TEXT = {"max_output": (1, 1 << 31), "most_candidates": (2, 1 << 31)}
@@ -51,11 +51,6 @@ def _wrong(config: dict[str, Any]) -> list[str]:
 def _is_name(value: Any) -> bool:
     """Whether this can be (part of) the name of a file in the folder."""
     return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
-
-
-def is_export(path: Path) -> bool:
-    """Whether a folder was written by `export`: `CONFIG` is there, and no checkpoint."""
-    return (Path(path) / CONFIG).is_file() and not any(Path(path).glob("*.pt"))
 
 
 class Dictionary:
