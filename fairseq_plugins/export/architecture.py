@@ -5,7 +5,6 @@ Needs neither onnx nor ctranslate2.
 
 from typing import Any
 
-from fairseq import utils
 from fairseq.models.nat import FairseqNATDecoder
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor
@@ -46,12 +45,6 @@ def check(model: Any) -> None:
     else:
         return
     raise ConfigurationError("the model cannot be exported: " + reason)
-
-
-def limits(model: Any, task: Any) -> tuple[int, int]:
-    """The most tokens of a source and of a hypothesis, without the end symbol."""
-    longest = utils.resolve_max_positions(task.max_positions(), model.max_positions())
-    return int(longest[0]) - 1, int(longest[1]) - 1
 
 
 def bias_of(linear: Any) -> Tensor:

@@ -15,6 +15,7 @@ from fairseq_plugins.data.prepared_folder import Prepared
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.search import Options
 from fairseq_plugins.search.batches import fill_batches
+from fairseq_plugins.search.checkpoints import limits
 from fairseq_plugins.search.engine import ClassEngine, Input
 from fairseq_plugins.search.onnx_backend.beam_search import search
 from fairseq_plugins.search.onnx_backend.exported_model import ExportedClassifier
@@ -23,7 +24,7 @@ from fairseq_plugins.search.text import LONGEST
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.tasks.summarization import SummarizationTask
 
-from .architecture import classifies, limits
+from .architecture import classifies
 
 BEAM = 5
 SENTENCES = 20  # number compared without --compare
@@ -73,7 +74,7 @@ class Comparison:
             most = Prepared(folder).length_limit(task.cfg.source_lang, task.cfg.target_lang)
             if isinstance(task, SummarizationTask):
                 most = lambda source_length: LONGEST  # noqa: E731
-        self.sources, self.too_long = sources_of(task, split, limits(model, task)[0] + 1)
+        self.sources, self.too_long = sources_of(task, split, limits([model], task)[0] + 1)
         self._by_torch = functools.partial(search_with_torch, model, task, most=most)
         self._by_export = lambda part: search_with_export(Export(part), self.sources, most)
 
@@ -165,7 +166,7 @@ def search_with_torch(
         sources: tokens of each sentence, with the end symbol.
         most: maps the tokens of a source to the maximum tokens of its hypothesis.
     """
-    longest = limits(model, task)[1]
+    longest = limits([model], task)[1]
     beam = _beam(len(task.target_dictionary))
     generator = task.build_generator([model], GenerationConfig(beam=beam, max_len_a=0))
     found: list[Answer] = []

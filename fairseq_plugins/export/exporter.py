@@ -6,9 +6,8 @@ from typing import Any
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest
 from fairseq_plugins.pretrained import find_checkpoint
-from fairseq_plugins.search.checkpoints import load_models
+from fairseq_plugins.search.checkpoints import limits, load_models
 
-from .architecture import limits
 from .comparison import Comparison, search_with_torch, sources_of
 from .folder import (
     check_new_folder,
@@ -92,7 +91,7 @@ def export_to_ctranslate2(run: Path, out: Path, data: Path | None, int8: bool) -
     _, _, model, task = _load(run, data)
     with new_folder(out) as part:
         write_ctranslate2(model, task, part, int8=False)
-        sources, _ = sources_of(task, None, limits(model, task)[0] + 1)
+        sources, _ = sources_of(task, None, limits([model], task)[0] + 1)
         expected = search_with_torch(model, task, sources)
         difference = largest_difference(part, task, sources, expected)
         if not difference <= EXACT:

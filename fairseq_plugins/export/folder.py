@@ -25,6 +25,7 @@ from fairseq_plugins.files import (
     open_to_read,
     write_bytes,
 )
+from fairseq_plugins.search.checkpoints import limits
 from fairseq_plugins.search.onnx_backend import folder as served
 from fairseq_plugins.search.torch_backend.trained_model import TrainedClassifier
 from fairseq_plugins.text.subwords import KINDS
@@ -178,7 +179,7 @@ def _of_text(model: Any, task: Any) -> dict[str, Any]:
 
     from .decoder import grouping
 
-    max_source, max_output = architecture.limits(model, task)
+    max_source, max_output = limits([model], task)
     return {
         "summarizes": isinstance(task, SummarizationTask),
         "source_lang": task.cfg.source_lang,

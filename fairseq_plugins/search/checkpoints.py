@@ -129,6 +129,13 @@ def load_models(
     return data, models, cfg, task
 
 
+def limits(models: Sequence[Any], task: Any) -> tuple[int, int]:
+    """The most tokens of a source and of a hypothesis, without the end symbol."""
+    of_models = (model.max_positions() for model in models)
+    source, target = utils.resolve_max_positions(task.max_positions(), *of_models)
+    return int(source) - 1, int(target) - 1
+
+
 def check_parts(where: str, model: Mapping[str, Any], task: Mapping[str, Any]) -> None:
     """Refuse options of a checkpoint that name something unregistered.
 

@@ -26,7 +26,7 @@ from fairseq_plugins.errors import OUT_OF_MEMORY, ConfigurationError
 from fairseq_plugins.options.search import FAIRSEQ_NAMES, OFF_IN_FAIRSEQ, Options
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.batches import fill_batches
-from fairseq_plugins.search.checkpoints import load_models
+from fairseq_plugins.search.checkpoints import limits, load_models
 from fairseq_plugins.search.engine import IN_EACH_PROCESS, Done, Input, Loaded, Place
 from fairseq_plugins.search.text import Output, write
 from fairseq_plugins.search.text import number_unknown as number_line
@@ -127,9 +127,7 @@ class TrainedModel(Loaded):
                     f"--model {path} does not write word by word ({type(model).__name__}): use "
                     "fairseq-interactive"
                 )
-        limits = [self.task.max_positions()] + [model.max_positions() for model in loaded]
-        longest = utils.resolve_max_positions(*limits)
-        self.max_source, self.max_output = int(longest[0]) - 1, int(longest[1]) - 1
+        self.max_source, self.max_output = limits(loaded, self.task)
         self.min_len: int = generation.min_len
         self.takes_terms = not generation.sampling and generation.diverse_beam_groups < 1
         self.max_tokens, self.max_sentences = max_tokens, max_sentences or sys.maxsize
@@ -161,10 +159,10 @@ class TrainedModel(Loaded):
             (len(each.prefix), each.limit * one_limit, n * bool(each.terms))
             for n, each in enumerate(inputs, 1)
         ]
-        limits = [each.limit for each in inputs]
+        steps = [each.limit for each in inputs]
         batches = fill_batches(lengths, self.max_tokens, self.max_sentences, kinds)
         if self.by_memory:
-            batches = fill_by_memory(self.generator, lengths, limits, kinds=kinds) or batches
+            batches = fill_by_memory(self.generator, lengths, steps, kinds=kinds) or batches
 
         def prepare(batch: list[int]) -> _Batch:
             return self._prepare([inputs[n] for n in batch], [tokens[n] for n in batch])
@@ -208,8 +206,8 @@ class TrainedModel(Loaded):
             terms = _encode(dictionary, inputs[0].terms)
             constraints = pack_constraints([[term[:-1] for term in terms]])
         most = getattr(generator, "max_len", self.max_output + 1) - 1
-        limits = [min(each.limit, most) for each in inputs]
-        sample[LIMITS] = torch.tensor(limits)
+        longest = [min(each.limit, most) for each in inputs]
+        sample[LIMITS] = torch.tensor(longest)
         seed = self.seed if self.generation.sampling else None
         # fairseq's generator has one limit at a time
         lock = self._locks.setdefault(os.getpid(), threading.Lock())
@@ -217,7 +215,7 @@ class TrainedModel(Loaded):
             if seed is not None:
                 number, part = min((each.number, each.part) for each in inputs)
                 torch.manual_seed(seed + number + 1_000_003 * part)
-            generator.max_len_a, generator.max_len_b = 0, max(limits)
+            generator.max_len_a, generator.max_len_b = 0, max(longest)
             found = self.task.inference_step(
                 generator, self.models, sample, prefix_tokens=begin, constraints=constraints
             )
@@ -237,7 +235,7 @@ class TrainedModel(Loaded):
         weights = attention or [None] * len(best)
         for (row, hypothesis), line, places, each in zip(best, written, positions, weights):
             pieces = write(line.tolist(), dictionary.symbols, lacking[row], inputs[row].prefix)
-            complete, score = len(line) <= limits[row], float(hypothesis["score"])
+            complete, score = len(line) <= longest[row], float(hypothesis["score"])
             scores = hypothesis["positional_scores"].tolist()
             output = Output(pieces, complete, places, score, scores, each)
             outputs[row].append(output)
