@@ -55,8 +55,12 @@ class Judge:
                 self.plain = Moses(scored_as(target)).detokenise
 
     def __call__(self, line: tuple[str, Texts]) -> list[Any]:
-        """Of a reference and texts: the rank of the nearest usable text, from 1, or 0; it, or the
-        reference; the problem of the best text; and statistics of the best and of the kept one.
+        """Choose among the texts of a line, which come with their reference.
+
+        Returns:
+            the rank of the usable text that is nearest to the reference, from 1, or 0 if no text is
+                usable; this text, or the reference; the problem of the teacher's best text; and
+                the statistics of BLEU of the best and of the chosen text.
         """
         reference, texts = line
         usable = [number for number, (_, problem) in enumerate(texts) if not problem]

@@ -28,7 +28,7 @@ class CapturedLoss(Captures):
         self.met: set[Shape] = set()
 
     def __call__(self, batch: PackedBatch) -> tuple[Tensor, int, dict[str, Any]] | None:
-        """As a criterion in evaluation: the loss, the sample size and the logging output.
+        """Compute what the criterion returns in evaluation: the loss, the size and what is logged.
 
         Args:
             batch: on the CPU.

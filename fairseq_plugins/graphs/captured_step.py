@@ -181,7 +181,7 @@ class CapturedStep(Captures):
     def __call__(
         self, batch: PackedBatch, count: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """One batch.
+        """Add the gradient of a batch.
 
         Args:
             batch: on the CPU.
@@ -216,7 +216,7 @@ class CapturedStep(Captures):
         return loss, size, log
 
     def launch(self, batch: PackedBatch) -> Tensor:
-        """`once`; if memory is short, again without what the captured graphs keep of it."""
+        """Run `once`. If memory is short, drop the captured graphs and run it again."""
         try:
             numbers = batch.numbers.to(self.device, non_blocking=True)
             return self.once(batch.shape, numbers)

@@ -33,7 +33,10 @@ LEAVE_OUT = "--init-skip '*.embed_tokens,*.output_projection'"
 
 
 def install() -> None:
-    """Freeze before the optimizer is made; load if no checkpoint of this training was loaded."""
+    """Let trainers freeze parameters before they make the optimizer, and load from --init-from.
+
+    They load only if there is no checkpoint of the same training.
+    """
 
     @around(Trainer, "__init__")
     def __init__(

@@ -47,7 +47,10 @@ class Setting(NamedTuple):
 
 
 class Workload:
-    """Base class. `step` is timed; `loss` runs forward only and returns the loss with its graph."""
+    """The base class of workloads.
+
+    `step` is timed. `loss` runs only forward, and returns the loss with its graph.
+    """
 
     module: nn.Module
     set_input: Callable[[Setting], None]

@@ -111,7 +111,9 @@ def find(name: str) -> Run:
 def choose(
     asked: str | None, report: dict[str, Any], places: dict[str, Any], commit: str
 ) -> tuple[Run, list[Part]]:
-    """The run that is asked for, or the first with parts that can run and are not over; its parts.
+    """Choose a run and those of its parts that are left.
+
+    Without `asked` this is the first run with a part that can run and is not over.
 
     Raises:
         ConfigurationError: the run is unknown, or none is left.
