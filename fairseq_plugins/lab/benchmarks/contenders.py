@@ -10,6 +10,7 @@ import torch
 
 from fairseq_plugins.errors import ConfigurationError, check_known
 from fairseq_plugins.train.planning import check_data
+from fairseq_plugins.train.sweep_request import arguments_in
 
 # options of every contender; the contender's own options come later and win
 DEFAULTS = (
@@ -54,10 +55,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
 
     from fairseq_plugins.options.fairseq_parser import parse_as
 
-    try:
-        own, shared = shlex.split(words), shlex.split(common)
-    except ValueError as error:
-        raise ConfigurationError(f"{words!r} cannot be read: {error}") from None
+    own, shared = arguments_in("contender", words), arguments_in("--options", common)
     check_known(own[:1] or [""], ARCH_MODEL_REGISTRY, "", "is not an architecture")
     line = [data, "--arch", own[0], *shlex.split(DEFAULTS), *shared, *own[1:]]
     given_types = [word for flags in HALF.values() for word in flags if word in line]

@@ -185,9 +185,9 @@ def build_module(words: str, defaults: dict[str, Any]) -> tuple[nn.Module, int]:
     Raises:
         ConfigurationError: an option is unknown, or a size is out of range or does not fit another.
     """
-    name, *options = shlex.split(words)
     torch.manual_seed(1)
     try:
+        name, *options = shlex.split(words)
         made = read(Sizes, options, name, None)
         sizes = Sizes(**{**defaults, **{name: getattr(made, name) for name in made.given}})
         return MODULES[name](sizes), sizes.dim

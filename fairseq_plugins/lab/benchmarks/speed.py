@@ -111,20 +111,16 @@ def spread_of(figure: Row) -> float:
 
 def compare(what: str, figure: Row | None, stored: Row | None) -> Row:
     """A row of the table: a figure compared with the stored one. It is worse if "worse"."""
-    row = {"what": what, "contender": what, "figure": figure, "worse": False, "time_ratio": None}
-    row.update(stored=stored and stored["ratio"], time_ratio_quartiles=None)
-    if figure is None:
-        return {**row, "verdict": "not measured"}
-    row.update(time_ratio=figure["ratio"], time_ratio_quartiles=figure["quartiles"])
-    if stored is None:
-        return {**row, "verdict": "recorded"}
-    more, spread = figure["ratio"] - stored["ratio"], max(spread_of(figure), spread_of(stored))
-    if abs(more) <= spread:
-        return {**row, "verdict": "as stored"}
-    figures = f"{figure['ratio']:.3f}, stored {stored['ratio']:.3f}, spread {spread:.3f}"
-    if more > 0:
-        return {**row, "verdict": f"worse: {figures}", "worse": True}
-    return {**row, "verdict": f"better: {figures}; --record stores it"}
+    row: Row = {"what": what, "contender": what, "figure": figure}
+    row["stored"], row["time_ratio"] = (each and each["ratio"] for each in (stored, figure))
+    row["time_ratio_quartiles"] = figure and figure["quartiles"]
+    verdict = "recorded" if figure else "not measured"
+    if figure and stored:
+        more, spread = figure["ratio"] - stored["ratio"], max(map(spread_of, (figure, stored)))
+        figures = f"{figure['ratio']:.3f}, stored {stored['ratio']:.3f}, spread {spread:.3f}"
+        verdict = f"worse: {figures}" if more > 0 else f"better: {figures}; --record stores it"
+        verdict = verdict if abs(more) > spread else "as stored"
+    return {**row, "verdict": verdict, "worse": verdict.startswith("worse")}
 
 
 def record(path: Path, rows: list[Row], everything: bool) -> None:
