@@ -144,9 +144,12 @@ def make_criterion(kind: Callable, **options: Any) -> Any:
     return kind(TASK, **{"sentence_avg": False, "label_smoothing": 0.1, **options})
 
 
+Trained = tuple[Tensor, int, dict[str, Any], dict[str, Tensor]]
+
+
 def run_criterion(
     criterion: Callable, model: Any, sample: dict[str, Any], seed: int = 1
-) -> tuple[Tensor, int, dict[str, Any], dict[str, Tensor]]:
+) -> Trained:
     """Loss, sample size and logs of a batch, and the gradient of each parameter that has one."""
     model.zero_grad()
     torch.manual_seed(seed)
@@ -155,3 +158,14 @@ def run_criterion(
         loss.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     return loss.detach(), size, log, gradients
+
+
+def assert_same_training(found: Trained, expected: Trained, tolerance: float) -> None:
+    """Loss, sample size, logs and, ten times less exactly, the gradients of two `run_criterion`."""
+    assert_close(found[0].double(), expected[0].double(), "loss", tolerance)
+    assert found[1] == expected[1]
+    logs = [{name: float(value) for name, value in each[2].items()} for each in (found, expected)]
+    assert logs[0] == pytest.approx(logs[1], rel=tolerance, abs=1e-9)
+    assert found[3].keys() == expected[3].keys()
+    for name, gradient in expected[3].items():
+        assert_close(found[3][name].double(), gradient.double(), name, 10 * tolerance)

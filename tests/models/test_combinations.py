@@ -17,21 +17,28 @@ def test_layerdrop_may_drop_where_a_block_begins(parse, tiny_words, make_sample)
     assert all(torch.equal(outputs[0], out) for out in outputs)
 
 
-def test_a_decoder_is_pruned_beside_an_encoder_of_blocks(parse, tiny_words, make_sample):
+@pytest.mark.parametrize("more", ["", "--copy-attention"])
+def test_a_decoder_is_pruned_beside_an_encoder_of_blocks(
+    parse_joined, tiny_words, make_sample, more
+):
     """fairseq drops the layers that are not named, so that all of the encoder's are."""
-    words = "--encoder-blocks 2,1 --decoder-layers 3".split()
-    whole = parse("--arch", "transformer_ftc", *tiny_words, *words).build_model().eval()
+    words = f"--encoder-blocks 2,1 --decoder-layers 3 {more}".split()
+    whole = parse_joined("--arch", "transformer_ftc", *tiny_words, *words).build_model().eval()
     del whole.decoder.layers[1]
+    whole.decoder.num_layers = 2
     net_input = make_sample((5, 1, 7))["net_input"]
     for encoder in (None, "", "0,1,2", [2, 0, 1]):
-        setup = parse("--arch", "transformer_ftc", *tiny_words, *words)
+        setup = parse_joined("--arch", "transformer_ftc", *tiny_words, *words)
         original = setup.build_model(seed=1)
         setup.args.encoder_layers_to_keep, setup.args.decoder_layers_to_keep = encoder, "0,2"
         for seed in (2, 3):  # an ensemble builds several with the same options
             pruned = setup.build_model(seed=seed).eval()
             state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
             pruned.load_state_dict(state, strict=True, args=setup.args)
-            assert torch.equal(pruned(**net_input)[0], whole(**net_input)[0])
+            found, expected = (
+                m.get_normalized_probs(m(**net_input), log_probs=True) for m in (pruned, whole)
+            )
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("path", ["plain", "fast"])

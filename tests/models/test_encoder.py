@@ -14,8 +14,6 @@ from tests.batches import (
 )
 from tests.models.truth import true_encoder_rows
 
-LENGTHS = (4, 1, 9, 2, 7, 3, 8, 5, 6)
-
 CONFIGURATIONS = {
     "one block": "--encoder-blocks 2 --time-window 1 --feature-window 1",
     "sum without compression": "--encoder-blocks 2,1 --time-window 1 --feature-window 1",
@@ -65,15 +63,14 @@ def encode(model, tokens):
     return unpad(rows, mask)
 
 
-def sentences_of(tokens, padding):
-    return [row[row.ne(padding)] for row in tokens]
-
-
 @pytest.mark.parametrize(
     "configuration, pre_norm, side", half(sorted(CONFIGURATIONS), (False, True), SIDES)
 )
 def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_norm, side):
-    """In a batch, padded by more than is needed, against each sentence alone."""
+    """In a batch, padded by more than is needed, against each sentence alone.
+
+    1e9 is in every padded position of the input of every layer.
+    """
     words = CONFIGURATIONS[configuration].split()
     # the mixers and feed-forward networks in turn, each with each
     number = sorted(CONFIGURATIONS).index(configuration) + 2 * pre_norm
@@ -81,57 +78,32 @@ def test_encoder_equals_the_reference(build, make_tokens, configuration, pre_nor
     words += ["--encoder-ffn", FEED_FORWARDS[number // 2 % 2]]
     words += ["--encoder-normalize-before"] if pre_norm else []
     model = build(*words)
-    tokens = make_tokens((4, 1, 7, 2, 9), side, 9 + 3 * pre_norm)
-    assert_same_function(
-        lambda: encode(model, tokens),
-        lambda: [true_encoder_rows(model.encoder, words, s) for s in sentences_of(tokens, 1)],
-        encoder_leaves(model),
-        tolerance=1e-9,
-    )
-
-
-CHOICES = MIXERS, FEED_FORWARDS, sorted(COMPRESSIONS)
-PRE_NORM = (False, True)
-
-
-def build_combination(build, mixer, feed_forward, compression, pre_norm=False):
-    words = [f"--encoder-token-mixer {mixer} --encoder-ffn {feed_forward}"]
-    words.append(COMPRESSIONS[compression])
-    if pre_norm:
-        words.append("--encoder-normalize-before")
-    return build(*" ".join(words).split())
-
-
-@pytest.mark.parametrize(
-    "mixer, feed_forward, compression, pre_norm, side", half(*CHOICES, PRE_NORM, SIDES)
-)
-def test_garbage_in_the_padding_of_any_layer_changes_nothing(
-    build, make_tokens, mixer, feed_forward, compression, pre_norm, side
-):
-    """1e9 in every padded position of the input of every layer."""
-    model = build_combination(build, mixer, feed_forward, compression, pre_norm)
-    leaves = encoder_leaves(model)
-    tokens = make_tokens(LENGTHS, side, 11)
-    clean = value_and_gradients(lambda: encode(model, tokens), leaves)
-    poisoned_rows = []
+    tokens, poisoned = make_tokens((4, 1, 7, 2, 9), side, 9 + 3 * pre_norm), []
 
     def poison(layer, args):
         x, mask = args[:2]
-        assert mask.shape == (x.size(1), x.size(0))
-        poisoned_rows.append(int(mask.sum()))
+        poisoned.append(int(mask.sum()))
         return (x.masked_fill(mask.t().unsqueeze(-1), 1e9), *args[1:])
 
-    hooks = [layer.register_forward_pre_hook(poison) for layer in model.encoder.layers]
-    try:
-        poisoned = value_and_gradients(lambda: encode(model, tokens), leaves)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    assert len(poisoned_rows) == len(hooks) and min(poisoned_rows) > 0
-    for a, b in zip(poisoned[0], clean[0]):
-        assert_close(a, b, tolerance=1e-11)
-    for name in leaves:
-        assert_close(poisoned[1][name], clean[1][name], name, 1e-9)
+    for layer in model.encoder.layers:
+        layer.register_forward_pre_hook(poison)
+    assert_same_function(
+        lambda: encode(model, tokens),
+        lambda: [true_encoder_rows(model.encoder, words, row[row.ne(1)]) for row in tokens],
+        encoder_leaves(model),
+        tolerance=1e-9,
+    )
+    assert len(poisoned) == len(model.encoder.layers) and min(poisoned) > 0
+
+
+CHOICES = MIXERS, FEED_FORWARDS, sorted(COMPRESSIONS)
+
+
+def build_combination(build, mixer, feed_forward, compression):
+    words = (
+        f"--encoder-token-mixer {mixer} --encoder-ffn {feed_forward} {COMPRESSIONS[compression]}"
+    )
+    return build(*words.split())
 
 
 @pytest.mark.parametrize("mixer, feed_forward, compression", half(*CHOICES))

@@ -33,16 +33,11 @@ DIM, CLASSES = 15, 3
 
 
 def pooled_rows(head, sentence):
-    """The scores of one sentence, position after position."""
-    weights = []
-    for row in sentence:
-        if head.score is None:
-            weights.append(torch.ones((), dtype=row.dtype))
-            continue
-        hidden = torch.tanh(head.hidden.weight @ row + head.hidden.bias)
-        weights.append(torch.exp(head.score.weight[0] @ hidden))
-    vector = sum(weight * row for weight, row in zip(weights, sentence)) / sum(weights)
-    return head.out_proj.weight @ vector + head.out_proj.bias
+    """The scores of one sentence."""
+    scores = sentence.new_zeros(len(sentence))
+    if head.score is not None:
+        scores = head.score(torch.tanh(head.hidden(sentence))).squeeze(1)
+    return head.out_proj(scores.softmax(dim=0) @ sentence)
 
 
 @pytest.mark.parametrize("side", SIDES)

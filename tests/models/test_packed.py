@@ -8,9 +8,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq_plugins.data.packed_batches import Spec, pack
 from fairseq_plugins.layers import kernels
 from fairseq_plugins.layers.projections import concatenate
-from fairseq_plugins.losses import (
-    LabelSmoothedCrossEntropyFused,
-)
+from fairseq_plugins.losses import LabelSmoothedCrossEntropyFused
 from fairseq_plugins.models.packed import PackedModel, find_obstacle, store_projections_together
 from tests.batches import PAD, TASK, assert_close, run_criterion
 
@@ -98,19 +96,16 @@ REFUSED = {
     "--checkpoint-activations": "--checkpoint-activations",
     "--no-cross-attention": "--no-cross-attention",
     "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
-    "--encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",
-    "--encoder-token-mixer linformer": "--encoder-token-mixer with Linformer",
+    "--encoder-blocks 1,1 --encoder-ffn switch": "--encoder-ffn or --decoder-ffn switch",
+    "--encoder-blocks 1,1 --encoder-token-mixer linformer": "--encoder-token-mixer with Linformer",
+    "--quant-noise-pq 0.1 --quant-noise-pq-block-size 2": "quantisation noise",
 }
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_does_not_take_rows_says_why(build, words):
-    assert find_obstacle(build("--encoder-blocks", "1,1", *words.split())) == REFUSED[words]
-
-
-def test_noise_in_fairseqs_own_transformer_does_not_take_rows(build):
-    words = ("--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "2")
-    assert find_obstacle(build(*words, arch="transformer")) == "quantisation noise"
+    arch = "transformer_ftc" if "--encoder-blocks" in words else "transformer"
+    assert find_obstacle(build(*words.split(), arch=arch)) == REFUSED[words]
 
 
 def test_hooks_do_not_take_rows(build):

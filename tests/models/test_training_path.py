@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_plugins.layers.dropout import FastDropout
-from tests.batches import assert_close
+from tests.batches import SIDES, assert_close, half
 
 BASE = "--encoder-blocks 1,1 --decoder-layers 2 --training-path fast".split()
 OPTIONS = {
@@ -59,9 +59,7 @@ def test_equal_with_every_option(build, make_sample, name):
         assert_same(model, make_sample(lengths))
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("source_side", ["left", "right"])
-@pytest.mark.parametrize("target_side", ["left", "right"])
+@pytest.mark.parametrize("lengths, source_side, target_side", half(LENGTHS, SIDES, SIDES))
 def test_equal_wherever_padding_is(
     build, make_sample, make_tokens, lengths, source_side, target_side
 ):
