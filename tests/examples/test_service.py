@@ -78,6 +78,7 @@ def test_a_hundred_clients_get_their_own_answers(service):
         (b"{", 422),
         (b"[" * 100_000, 422),
         (b"\xff\xfe", 422),
+        (random.Random(1).randbytes(200), 422),
         (b'{"texts": "a"}', 422),
         (b'{"texts": [1]}', 422),
         (b'{"texts": null}', 422),
@@ -89,16 +90,6 @@ def test_a_hundred_clients_get_their_own_answers(service):
 )
 def test_a_wrong_request_is_told(service, body, status):
     assert httpx.post(service[0] + "/translate", content=body).status_code == status
-
-
-def test_fuzz_ends_nothing(service):
-    draw = random.Random(1)
-    for _ in range(20):
-        letters = [chr(draw.choice([draw.randrange(1, 0xD800), 32, 97])) for _ in range(40)]
-        texts = ["".join(draw.sample(letters, draw.randrange(40))) for _ in range(3)]
-        assert len(ask(service[0], texts).json()["texts"]) == 3
-        body = bytes(draw.randrange(256) for _ in range(200))
-        assert httpx.post(service[0] + "/translate", content=body).status_code == 422
 
 
 def test_clients_that_misbehave_do_not_slow_the_others(service):

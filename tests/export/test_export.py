@@ -92,13 +92,6 @@ LOCAL = {
     "poolingformer": "--poolingformer-window 4 --poolingformer-pooling-window 8"
     " --poolingformer-kernel 3 --poolingformer-stride 2",
 }
-# the options of models that are refused, and what the message names
-REFUSED = {
-    "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
-    "--cross-self-attention": "--cross-self-attention",
-    "--no-cross-attention": "--no-cross-attention",
-    "--decoder-layers 0": "--decoder-layers 0",
-}
 # one for each other part that is registered
 for _option, _registry in (("token-mixer", TOKEN_MIXERS), ("ffn", FEED_FORWARDS)):
     for _name, (_part, _) in _registry._parts.items():
@@ -154,9 +147,7 @@ def test_hypotheses_equal_torch(request, monkeypatch, tmp_path, sources, arch, w
         monkeypatch.setattr("fairseq_plugins.export.quantization.LEAST", 100)
         export_folder.quantize_graphs(exported.folder)
         export_folder.write_config(model, task, exported.folder, {"int8": True}, "not stated")
-        found = comparison.compare(
-            comparison.search_with_export(Export(exported.folder), every), expected
-        )
+        found = compare(Export(exported.folder), expected, every)
         assert 1e-6 < found.largest_difference < 0.5
 
 
@@ -256,9 +247,7 @@ def test_eight_bits(tmp_path, export_tiny, task, sources):
     model, exported = export_tiny(tmp_path / "export", *words)
     sizes = {name: (exported.folder / name).stat().st_size for name in GRAPHS}
     expected = comparison.search_with_torch(model, task, sources)
-    assert comparison.compare(
-        comparison.search_with_export(exported, sources), expected
-    ).equal == len(sources)
+    assert compare(exported, expected, sources).equal == len(sources)
     export_folder.quantize_graphs(exported.folder)
     export_folder.write_config(model, task, exported.folder, {}, "not stated")
     # of the same hypotheses, as those of random weights differ after any rounding
@@ -338,33 +327,36 @@ def test_wrong_weights_are_found(usual, task, sources):
     assert found.equal < found.total or found.largest_difference > exporter.EXACT
 
 
-@pytest.mark.parametrize("words, told", REFUSED.items(), ids=REFUSED)
-def test_models_without_a_graph_are_errors_of_one_line(tmp_path, export_tiny, words, told):
-    with pytest.raises(ConfigurationError, match=told) as error:
-        export_tiny(tmp_path / "export", *words.split())
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "fconv --encoder-embed-dim 24 --encoder-layers [(24,3)] --decoder-embed-dim 24"
-        " --decoder-layers [(24,3)] --decoder-attention True --decoder-out-embed-dim 24",
-        "nonautoregressive_transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16"
-        " --encoder-attention-heads 2 --decoder-embed-dim 16 --decoder-attention-heads 2",
-        "lstm --encoder-embed-dim 24 --decoder-embed-dim 24 --decoder-out-embed-dim 24",
-        "lightconv --encoder-layers 1 --encoder-kernel-size-list [3] --decoder-layers 1"
-        " --decoder-kernel-size-list [3]",
-    ],
+ORDINARY = "transformer_ftc --encoder-blocks 2 --time-window 1 --feature-window 1 "
+REFUSED = {
+    ORDINARY + "--adaptive-softmax-cutoff 10,20": "--adaptive-softmax-cutoff",
+    ORDINARY + "--cross-self-attention": "--cross-self-attention",
+    ORDINARY + "--no-cross-attention": "--no-cross-attention",
+    "transformer --decoder-layers 0": "--decoder-layers 0",
+}
+OTHERS = (
+    "fconv --encoder-embed-dim 24 --encoder-layers [(24,3)] --decoder-embed-dim 24"
+    " --decoder-layers [(24,3)] --decoder-attention True --decoder-out-embed-dim 24",
+    "nonautoregressive_transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16"
+    " --encoder-attention-heads 2 --decoder-embed-dim 16 --decoder-attention-heads 2",
+    "lstm --encoder-embed-dim 24 --decoder-embed-dim 24 --decoder-out-embed-dim 24",
+    "lightconv --encoder-layers 1 --encoder-kernel-size-list [3] --decoder-layers 1"
+    " --decoder-kernel-size-list [3]",
 )
-def test_other_architectures_are_errors_of_one_line(tmp_path, parse, words):
-    setup = parse("--arch", *words.split())
+REFUSED.update(dict.fromkeys(OTHERS, "Model is not a Transformer"))
+
+
+@pytest.mark.parametrize("words, told", REFUSED.items())
+def test_models_that_no_format_has_are_errors_of_one_line(tmp_path, parse, words, told):
+    arch, *more = words.split()
+    sizes = {"transformer_ftc": TINY, "transformer": drop_mscffn(TINY)}.get(arch, [])
+    setup = parse("--arch", arch, *sizes, *more)
     model = setup.build_model().float().eval()
     for write in (
         lambda: export_folder.write_graphs(model, tmp_path),
         lambda: write_ctranslate2(model, setup.task, tmp_path, int8=False),
     ):
-        with pytest.raises(ConfigurationError, match="Model is not a Transformer") as error:
+        with pytest.raises(ConfigurationError, match=told) as error:
             write()
         assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
