@@ -142,7 +142,8 @@ def test_the_kernels_of_pooling_that_are_checked_are_those_in_use(
     model = build(*MODELS[name].split())
     on, rows = packed(model, make_sample((5, 1, 7)))
     run_criterion(LabelSmoothedCrossEntropyFused(TASK, False, 0.1), on, rows)
-    assert set(asked) == set(model.encoder.packed_kernels()) != set()
+    pooling = {kernel for kernel in asked if kernel[0] == "pooling"}  # not that of the loss
+    assert pooling == set(model.encoder.packed_kernels()) != set()
 
 
 def test_projections_of_attention_are_neighbours(build):
