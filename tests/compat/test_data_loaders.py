@@ -92,4 +92,5 @@ def test_a_worker_that_hangs_is_killed(monkeypatch):
     iterator = iter(iterators.torch.utils.data.DataLoader(Stuck(theirs), num_workers=1))
     os.read(ours, 1)
     iterator._shutdown_workers()
+    iterator._workers[0].join(60)  # torch does not wait after its last signal
     assert iterator._workers[0].exitcode == -signal.SIGKILL

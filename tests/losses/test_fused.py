@@ -181,10 +181,12 @@ def test_a_word_that_fills_a_chunk_stays_within_fp16():
     x = torch.full((512, 8), 4.0, dtype=torch.float16)
     weight = torch.zeros(50, 8, dtype=torch.float16, requires_grad=True)
     target = torch.full((512,), 7)
-    smoothed_cross_entropy(x, target, weight, None, 0.0, chunked.CHUNK).loss.backward()
+    bias = torch.zeros(50, dtype=torch.float16, requires_grad=True)
+    smoothed_cross_entropy(x, target, weight, bias, 0.0, chunked.CHUNK).loss.backward()
     expected = torch.full((50, 8), 512 * 4 / 50)
     expected[7] -= 512 * 4
     torch.testing.assert_close(weight.grad.float(), expected, rtol=2e-3, atol=0)
+    torch.testing.assert_close(bias.grad.float(), expected[:, 0] / 4, rtol=2e-3, atol=0)
 
 
 def test_autocast_on_a_cpu():

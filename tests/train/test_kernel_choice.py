@@ -8,6 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion as Plain,
+)
 from fairseq.data import Dictionary
 from fairseq.modules import TransformerEncoderLayer
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -90,6 +93,14 @@ def test_layers_end_in_a_kernel_of_their_own(checked):
     )
     own = {("residual", 16, 0), ("activation", 32, 0)}
     assert set(kernel_choice._kernels_of(layer, SimpleNamespace())) == own
+
+
+def test_captured_steps_compute_fairseqs_loss_in_chunks(checked, build):
+    given = trainer(cuda_graphs=True, bf16=True)
+    model, words = build(arch="transformer"), given.get_criterion().task
+    given.get_model, given.get_criterion = lambda: model, lambda: Plain(words, False, 0.1)
+    kernel_choice.choose_kernels(given, None)
+    assert ("cross_entropy", torch.bfloat16) in checked
 
 
 def test_layers_that_are_too_large_for_a_kernel_name_none():
