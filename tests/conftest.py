@@ -45,6 +45,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -95,6 +96,13 @@ class CliResult(NamedTuple):
 
     output: str
     argv: list[str]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A command that sets the number of torch's threads does so for the whole process."""
+    yield
+    torch.set_num_threads(1)
 
 
 def forget_trainings() -> None:
