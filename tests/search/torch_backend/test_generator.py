@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from fairseq_plugins.search.torch_backend import decoding
 from fairseq_plugins.search.torch_backend import generator as search_in_steps
 from fairseq_plugins.search.torch_backend.generator import BeamGenerator
+from tests.batches import half
 from tests.search.torch_backend.conftest import assert_close
 from tests.tape import HostWaits, Tape
 
@@ -62,8 +63,7 @@ def assert_equal(found, expected):
                 assert a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]), name
 
 
-@pytest.mark.parametrize("name", ["ftc", "fairseq", "copy", "two"])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name, options", half(["ftc", "fairseq", "copy", "two"], OPTIONS), ids=str)
 def test_it_finds_what_fairseqs_loop_finds(
     build_generator, models, make_sample, without_waits, name, options
 ):
