@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_plugins.cli import needs_fairseq
+from fairseq_plugins.data.prepared_folder import check_data
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import read_json
 from fairseq_plugins.options.arguments import command, words_of
@@ -75,8 +76,9 @@ def submit(args: SweepCommand, out: Path, rows: Sequence[Any]) -> None:
     """Submit a job for each row.
 
     Raises:
-        ConfigurationError: sbatch is missing or rejected a job.
+        ConfigurationError: the data cannot be used, or sbatch is missing or rejected a job.
     """
+    check_data(args.data)
     out.mkdir(parents=True, exist_ok=True)
     options = arguments_in("--slurm", args.slurm or "")
     for row in rows:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_plugins.cli import needs_fairseq, run
+from fairseq_plugins.data.prepared_folder import check_data
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.arguments import read
 from fairseq_plugins.options.user_dirs import user_dirs_of
@@ -21,10 +22,11 @@ def read_request(argv: Sequence[str]) -> TrainingRequest:
     """The request that the command line describes.
 
     Raises:
-        ConfigurationError: a recipe or settings file does not exist.
+        ConfigurationError: the data, the recipe or a settings file cannot be used.
     """
     request = read(TrainingRequest, argv, "train", __doc__)
     request.recipe = recipes.find(request.recipe)
+    check_data(request.data)
     folders = recipes.folders(request.recipe)
     request.settings = [recipes.find(name, folders) for name in request.settings]
     request.user_dir = user_dirs_of([request.recipe, *request.settings], request.user_dir)

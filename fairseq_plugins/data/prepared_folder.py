@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from fairseq_plugins.errors import ConfigurationError
-from fairseq_plugins.files import digest, read_json
+from fairseq_plugins.files import PART, digest, read_json
 from fairseq_plugins.text.processing import LengthLimit, Processing, Processor
 from fairseq_plugins.text.subwords import KINDS, SentencePiece
 from fairseq_plugins.text.units import TASK, Cut, find_cut
@@ -151,6 +151,23 @@ def check_unsharded(folder: Path) -> None:
         raise ConfigurationError(
             f"{folder} has a training set in shards, which this command does not read: prepare it "
             "without --shards"
+        )
+
+
+def check_data(folder: Path, option: str = "DATA") -> None:
+    """Raise a ConfigurationError unless this is a prepared folder, which users call `option`."""
+    made_by = "the prepare-* commands create one"
+    if folder.is_file():
+        raise ConfigurationError(f"{option} {folder} is a file: give the prepared folder")
+    if not folder.is_dir():
+        unfinished = folder.with_name(folder.name + PART).is_dir()
+        advice = "its preparation was not finished: rerun it" if unfinished else made_by
+        raise ConfigurationError(f"{option} {folder}: no such folder; {advice}")
+    if not dictionaries(folder):
+        raise ConfigurationError(f"{option} {folder} has no dictionaries (dict.*.txt); {made_by}")
+    if (folder / RECORD).exists() and read_json(folder / RECORD) is None:
+        raise ConfigurationError(
+            f"{option} {folder}: its {RECORD} is damaged: restore it, or prepare the folder again"
         )
 
 

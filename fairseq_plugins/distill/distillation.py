@@ -5,7 +5,7 @@ the sources of train. The authors report that small students then lose less.
 """
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from fairseq_plugins.data import report, summarization, translation
 from fairseq_plugins.data.pipeline import prepare
 from fairseq_plugins.data.preparation import WORK, Preparation
-from fairseq_plugins.data.prepared_folder import Prepared, fingerprint, needed_files
+from fairseq_plugins.data.prepared_folder import Prepared, check_data, fingerprint, needed_files
 from fairseq_plugins.data.readers import RAW, TOO_LONG, Corpus, Example
 from fairseq_plugins.distill.request import DistillationRequest
 from fairseq_plugins.distill.teachers import CUT_OFF, EMPTY, UNKNOWN_WORD, Teacher, Texts
@@ -27,6 +27,7 @@ from fairseq_plugins.text.languages import is_unspaced, scored_as
 from fairseq_plugins.text.moses import Moses
 from fairseq_plugins.text.sentences import is_blank, separate_sentences
 
+JUDGED = f"{WORK}/train.judged"
 KEPT = "text/kept.tsv"  # for each pair of train: its origin, its line there, the teacher's rank
 ORIGINAL, TEACHER, EXTRA, BACK = "original", "teacher", "extra", "back-translated"
 NOT_OF_TEXTS = ("cpu", "max_tokens", "user_dir")  # of the search: they do not change the texts
@@ -118,6 +119,7 @@ class Distillation:
 
     def __init__(self, request: DistillationRequest):
         self.request, self.data = request, request.data
+        check_data(self.data)
         self.teacher, self.reverse = Teacher.of(request, request.teachers, "TEACHER"), None
         self.prepared = Prepared(self.data)
         self.prepared.check_one_direction()
@@ -139,12 +141,6 @@ class Distillation:
     def settings(self) -> dict[str, Any]:
         """All that decides the content of the folder."""
         texts = [self.text(s, side) for s in ("train", "valid") for side in self.prepared.languages]
-        for path in texts:
-            if not path.is_file():
-                raise ConfigurationError(
-                    f"{path} is missing: name a folder that a prepare-* command made, with all its "
-                    "text"
-                )
         # without the folders in DATA: one of them may be the destination
         files = [path for path in needed_files(self.data).values() if path.parent == self.data]
         search = {n: v for n, v in self.teacher.search.items() if n not in NOT_OF_TEXTS}
@@ -190,8 +186,12 @@ class Distillation:
             lines = zip(references, taught)  # in this order: one ends first
             how: Any = {"description": f"compare {split}", "option": "--processes"}
             judged = map_lines(self.judge, lines, self.workers, **how)
-            write_lines(folder / WORK / f"{split}.judged", map(comparison.add, judged))
-        of_train = map(json.loads, read_lines(folder / WORK / "train.judged"))
+            compared = map(comparison.add, judged)
+            if split == "train":
+                write_lines(folder / JUDGED, compared)
+            else:  # only its counts are needed
+                deque(compared, maxlen=0)
+        of_train = map(json.loads, read_lines(folder / JUDGED))
         items, task = self._examples(of_train, taught, back), self._task(comparisons)
         prepare(preparation, task, Corpus(items, Example._make), self.workers, self.data)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_plugins.data.prepared_folder import check_data
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.options import recipes
 from fairseq_plugins.options.fields import MOST, argument, option
@@ -151,8 +152,7 @@ def apart(words: Sequence[str]) -> list[str]:
 
 def check(request: EvaluationRequest) -> None:
     """Raise a ConfigurationError for errors that can be detected before slow work starts."""
-    if not request.data.is_dir():
-        raise ConfigurationError(f"DATA {request.data}: no such folder")
+    check_data(request.data)
     check_path("DATA", request.data)
     places = [run.resolve() for run in request.runs]
     for run in request.runs:

@@ -115,5 +115,5 @@ def _load(run: Path, data: Path | None) -> tuple[dict[str, str], Path, Any, Any]
     path = find_checkpoint(run, "RUN", "give a checkpoint, or the --save-dir of a training")
     # a running training may replace the file during the export
     checkpoint = {"checkpoint": path.name, "checkpoint_sha256": digest(path)}
-    folder, models, _, task = load_models([str(path)], data, None, option="RUN")
+    folder, models, task = load_models([str(path)], data, None, option="RUN")
     return checkpoint, folder, models[0].eval(), task

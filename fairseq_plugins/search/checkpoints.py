@@ -25,7 +25,7 @@ from fairseq_plugins.compat.mismatched_models import ModelMismatch
 from fairseq_plugins.data.prepared_folder import (
     Prepared,
     Record,
-    dictionaries,
+    check_data,
     differing,
     digests_of_words,
 )
@@ -56,7 +56,7 @@ def load_models(
     classifier: bool | None = False,
     option: str = "--model",
     overrides: dict[str, Any] | None = None,
-) -> tuple[Path, list[Any], Any, Any]:
+) -> tuple[Path, list[Any], Any]:
     """Load checkpoints.
 
     Args:
@@ -67,7 +67,7 @@ def load_models(
         overrides: values that replace options of the checkpoints.
 
     Returns:
-        the prepared folder, the models, fairseq's configuration and the task.
+        the prepared folder, the models and the task.
 
     Raises:
         ConfigurationError: the folder or its dictionaries are missing, fairseq cannot read such a
@@ -99,17 +99,14 @@ def load_models(
     check_path("--data", data)
     if data != named:
         overrides["data"] = str(data)
-    if not dictionaries(data):
-        raise ConfigurationError(
-            f"{data} has no dictionaries (dict.*.txt): is it the prepared folder?"
-        )
+    check_data(data, "--data")
     trained_for = check_same_text(paths, trainings, Prepared(data))
     if trained_for is not None and trained_for != _pair_of_files(data):
         overrides.update(zip(DIRECTION, trained_for))
     try:
         # fairseq ignores overrides if it is given a state
         known = state if len(paths) == 1 and not overrides else None
-        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             paths, overrides, state=known
         )
     except ModelMismatch as error:
@@ -126,7 +123,7 @@ def load_models(
         )
     for path, model in zip(paths, models):
         check_finite(f"{option} {path}", model)
-    return data, models, cfg, task
+    return data, models, task
 
 
 def limits(models: Sequence[Any], task: Any) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def test_data_is_found_from_another_working_directory(
         load_models([str(checkpoint)], None)
     shutil.copytree(toy_data.bin, tmp_path / "data" / "toy")  # the farther one is not reached
     data = shutil.copytree(toy_data.bin, tmp_path / "project" / "data" / "toy")
-    found, _, _, task = load_models([str(checkpoint)], None)
+    found, _, task = load_models([str(checkpoint)], None)
     assert found == data and task.cfg.data == str(data)
     for other in (b"other 1\n", b"\xff 1\n"):  # not the words of the training, not UTF-8
         (data / "dict.src.txt").write_bytes(other)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fairseq_plugins.data.prepared_folder import check_data
 from fairseq_plugins.errors import ConfigurationError, check_known
-from fairseq_plugins.train.planning import check_data
 from fairseq_plugins.train.sweep_request import arguments_in
 
 # options of every contender; the contender's own options come later and win
@@ -49,11 +49,10 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     Raises:
         ConfigurationError: the architecture or an option is unknown or invalid.
     """
-    from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    from fairseq_plugins.options.fairseq_parser import parse_as
+    from fairseq_plugins.options.fairseq_parser import parse
 
     own, shared = arguments_in("contender", words), arguments_in("--options", common)
     check_known(own[:1] or [""], ARCH_MODEL_REGISTRY, "", "is not an architecture")
@@ -64,7 +63,7 @@ def configure(words: str, common: str, data: str, dtype: str, cpu: bool) -> Any:
     if cpu:
         line.append("--cpu")
     try:
-        parsed = parse_as("fairseq-train", options.get_training_parser, line)
+        parsed = parse(line)
     except ConfigurationError as error:
         raise ConfigurationError(f"`{words}`: {error}") from None
     smoothed = any(word.startswith("--label-smoothing") for word in line)

@@ -149,7 +149,7 @@ def load(words: str, args: Generate, device: torch.device) -> tuple[Any, Any]:
                 f"`{words}`: a checkpoint takes {INT8}, {PLAIN} and {CAPTURED} only"
             )
         path = str(find_checkpoint(Path(own[0]), "--contender"))
-        _, (model,), _, task = load_models([path], args.data, option="--contender")
+        _, (model,), task = load_models([path], args.data, option="--contender")
     else:
         rest = shlex.join(own)
         built = contenders.build_on_data(rest, args.options, args.data, "fp32", True)

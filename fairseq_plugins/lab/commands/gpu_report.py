@@ -336,13 +336,13 @@ def main(args: GpuReport) -> int:
     if args.data is None or args.out is None:
         raise ConfigurationError("give DATA and --out, or --list")
     needs_fairseq("gpu-report")
+    from fairseq_plugins.data.prepared_folder import check_data
     from fairseq_plugins.evaluate.translation import Translations
-    from fairseq_plugins.train import planning
 
     if args.toy:
         os.environ["TRITON_INTERPRET"] = "1"  # the kernels run on a CPU, too
     time_is_up = time.monotonic() + 60 * args.minutes
-    planning.check_data(args.data)
+    check_data(args.data)
     work = (args.work or args.out).resolve()
     given = {"DATA": args.data, "SUMMARIES": args.summaries, "MULTI30K": args.multi30k}
     places: dict[str, Any] = {name: path and path.resolve() for name, path in given.items()}

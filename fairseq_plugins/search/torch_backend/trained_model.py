@@ -99,7 +99,7 @@ class TrainedModel(Loaded):
         if fp16 and self.device.type == "cpu":
             reason = "--cpu is given" if cpu else "torch sees no GPU here"
             raise ConfigurationError(f"--fp16 needs a GPU, but {reason}")
-        folder, loaded, _, self.task = load_models(paths, data, overrides=overrides)
+        folder, loaded, self.task = load_models(paths, data, overrides=overrides)
         if not hasattr(getattr(self.task, "cfg", None), "source_lang"):
             raise ConfigurationError(
                 f"--model {paths[0]} was trained with a fairseq task that is not supported here "
@@ -324,7 +324,7 @@ class TrainedClassifier(Loaded):
                 do not match.
         """
         path = str(find_checkpoint(place))
-        folder, (model,), _, task = load_models([path], data, classifier=True)
+        folder, (model,), task = load_models([path], data, classifier=True)
         return cls(path, folder, model, task, cpu)
 
     def numbers(self, pieces: Sequence[str]) -> list[int]:
