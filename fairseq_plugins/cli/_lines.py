@@ -42,7 +42,9 @@ LAST_BYTES = 1 << 20  # of a checkpoint, where a zip file lists the checksum of 
 class Lines(Device, Command):
     """The options of a command that applies a model to lines of text."""
 
-    input: Path | None = option(None, "the text to read (default: standard input)", metavar="FILE")
+    input: Path | None = option(
+        None, "the text to read (default: standard input)", metavar="FILE", group="input"
+    )
     output: Path | None = option(
         None, "the file to write; it is named FILE.part until it is complete, and a rerun of a "
         "stopped command continues it (default: standard output)", metavar="FILE",
@@ -102,10 +104,6 @@ class TextOut(Precision, Options, Lines):
 def check_files(args: Lines) -> None:
     """Raise a ConfigurationError for a file that cannot be used, before a model is loaded."""
     documents = getattr(args, "documents", [])
-    if documents and args.input is not None:
-        raise ConfigurationError(
-            f"--documents and --input {args.input} cannot be combined: give one of them"
-        )
     for path in (*documents, *filter(None, [args.input])):
         if not path.is_fifo():  # opening a pipe here would break its writer
             open_to_read(path).close()

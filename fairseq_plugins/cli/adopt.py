@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_plugins.cli import needs_fairseq
+from fairseq_plugins.data.prepared_folder import check_data
 from fairseq_plugins.errors import ConfigurationError, check_path
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import argument, option
@@ -36,20 +37,19 @@ class Adopt(Command):
         None, "the raw text, such as DIR/test.de and DIR/test.en, for `evaluate`", metavar="DIR"
     )
     source_lang: str | None = option(
-        None, "the source language (default: that in the names of the data)", metavar="LANG"
-    )
+        None, "the source language (default: that in the names of the data)", metavar="LANG",
+        needs="target_lang",
+    )  # fmt: skip
     target_lang: str | None = option(
-        None, "the target language (default: that in the names of the data)", metavar="LANG"
-    )
+        None, "the target language (default: that in the names of the data)", metavar="LANG",
+        needs="source_lang",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.bpe_codes and not self.sentencepiece:
             raise ConfigurationError("how was the text split? Give --bpe-codes or --sentencepiece")
-        if bool(self.source_lang) != bool(self.target_lang):
-            raise ConfigurationError("--source-lang and --target-lang belong together: give both")
-        if not self.folder.is_dir():
-            raise ConfigurationError(f"DATA-BIN {self.folder}: no such folder")
+        check_data(self.folder, "DATA-BIN")
         check_path("DATA-BIN", self.folder)
 
 

@@ -43,14 +43,14 @@ class PrepareClassification(classification.Units, Command):
     test: Path | None = option(None, TEXTS, metavar="FILE")
     fields: Sequence[str] | None = option(
         None, "the names of the two columns of tables, or fields of JSON (default: label text)",
-        nargs=2, metavar=("LABEL", "TEXT"),
+        nargs=2, metavar=("LABEL", "TEXT"), needs="train",
     )  # fmt: skip
     imdb: Path | None = option(
         None, "the archive aclImdb_v1.tar.gz, or the folder aclImdb", metavar="PATH"
     )
     valid_every: int | None = option(
         None, "with --imdb: every Nth training text goes to the validation set (default: "
-        f"{VALID_EVERY})", least=2,
+        f"{VALID_EVERY})", least=2, needs="imdb",
     )  # fmt: skip
 
 
@@ -60,13 +60,6 @@ def main(args: PrepareClassification) -> None:
     files = {split: getattr(args, split) for split in SPLITS if getattr(args, split) is not None}
     if bool(files) == (args.imdb is not None) or (files and not {"train", "valid"} <= set(files)):
         raise ConfigurationError("give --train and --valid, or --imdb")
-    if files and args.valid_every is not None:
-        raise ConfigurationError(
-            f"--valid-every {args.valid_every} is for --imdb, but --valid names the "
-            "validation texts: remove one of them"
-        )
-    if args.fields and not files:
-        raise ConfigurationError(f"--fields {' '.join(args.fields)} is for files: remove it")
     valid_every = VALID_EVERY if args.valid_every is None else args.valid_every
     settings = classification.classification_settings(args, classification.units_of(args))
     if args.imdb is None:

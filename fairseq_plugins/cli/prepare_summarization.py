@@ -39,7 +39,6 @@ from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pretraining import KINDS, Pretraining
 from fairseq_plugins.data.readers import Inputs
 from fairseq_plugins.data.report import show
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
 
@@ -64,7 +63,7 @@ class PrepareSummarization(summarization.SubwordsOfDocuments, Command):
     )
     pretrain_sentences: int = option(
         SENTENCES, "the number of sentences of such a summary; shorter documents are skipped",
-        least=1, most=1000,
+        least=1, most=1000, needs="pretrain",
     )  # fmt: skip
     like: Path | None = option(
         None, "reuse the subwords, dictionaries and case of this prepared folder", metavar="DIR"
@@ -76,10 +75,6 @@ def main(args: PrepareSummarization) -> None:
     given = {name: getattr(args, name) for name in args.given}
     like = settings_like(args.like, summarization.SIDES, summarization.SHARED_BY_LIKE, given)
     needs_fairseq("prepare-summarization")
-    if not args.pretrain and args.pretrain_sentences != SENTENCES:
-        raise ConfigurationError(
-            f"--pretrain-sentences {args.pretrain_sentences} needs --pretrain: add it"
-        )
     sides = summarization.SIDES[:1] if args.pretrain else summarization.SIDES
     inputs = Inputs.of(args, sides, FIELDS, "json")
     settings = {**summarization.summarization_settings(args), **like}

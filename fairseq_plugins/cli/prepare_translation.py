@@ -26,7 +26,7 @@ from fairseq_plugins.data.like import settings_like
 from fairseq_plugins.data.pipeline import prepare_folder
 from fairseq_plugins.data.readers import Inputs, parse_texts
 from fairseq_plugins.data.report import show
-from fairseq_plugins.errors import ConfigurationError, flag
+from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.files import digest, read_lines
 from fairseq_plugins.options.arguments import Command, command
 from fairseq_plugins.options.fields import REQUIRED, argument, option
@@ -69,12 +69,12 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
     )  # fmt: skip
     protect_patterns: Path | None = option(
         None, "a file with a regular expression in each line, for further text that --protect "
-        "keeps", metavar="FILE",
+        "keeps", metavar="FILE", needs="protect",
     )  # fmt: skip
     terms: Path | None = option(
         None, "a file with a source term, a tab and its target term in each line: with --protect, "
         "a symbol stands for them in half of the training pairs that have both, so that the model "
-        "learns to take any terms from translate --terms", metavar="FILE",
+        "learns to take any terms from translate --terms", metavar="FILE", needs="protect",
     )  # fmt: skip
     max_words: int = option(
         Limits().max_words, "skip training pairs with more words on a side; without spaces two "
@@ -104,11 +104,6 @@ class PrepareTranslation(translation.SubwordsOfPairs, Command):
             raise ConfigurationError(f"--source-lang and --target-lang are both {self.source_lang}")
         if self.valid is None and self.valid_every is None:
             raise ConfigurationError("give --valid, or --valid-every N")
-        for name in "protect_patterns", "terms":
-            if getattr(self, name) is not None and not self.protect:
-                raise ConfigurationError(
-                    f"{flag(name)} {getattr(self, name)} needs --protect: add it"
-                )
 
 
 def _read_patterns(path: Path | None) -> Iterator[str]:

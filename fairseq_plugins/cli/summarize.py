@@ -40,7 +40,7 @@ class Summarize(TextOut):
     """The options of the command."""
 
     documents: Sequence[Path] = option(
-        (), "files to read instead of --input, each as one document", metavar="FILE"
+        (), "files to read instead of --input, each as one document", metavar="FILE", group="input"
     )
     buffer: int = with_default(TextOut, "buffer", 500)
     max_len: int | None = option(

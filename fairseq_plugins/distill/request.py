@@ -42,13 +42,16 @@ class DistillationRequest(Precision, BeamSearch, Device, Command):
     )  # fmt: skip
     back_translate: Path | None = option(
         None, "more target text, one line each, for which --reverse writes sources", metavar="FILE",
+        needs="reverse",
     )  # fmt: skip
     reverse: Sequence[Path] = option(
-        (), "a teacher of the opposite direction, for --back-translate", metavar="TEACHER"
-    )
+        (), "a teacher of the opposite direction, for --back-translate", metavar="TEACHER",
+        needs="back_translate",
+    )  # fmt: skip
     no_tag: bool = option(
         False,
         "do not mark back-translated sources with a tag, which is an unused word of the dictionary",
+        needs="back_translate",
     )
     max_len: int | None = option(
         None, "the maximum length of an output in subwords (default: that of translate or "
@@ -74,12 +77,10 @@ class DistillationRequest(Precision, BeamSearch, Device, Command):
                 f"--keep nearest chooses among --nbest {self.nbest} texts of --beam {self.beam}: "
                 "give --nbest of at least 2 and at most the beam"
             )
-        if (self.back_translate is None) != (not self.reverse):
+        if self.max_len is not None and self.min_len > self.max_len:
             raise ConfigurationError(
-                "--back-translate FILE and --reverse TEACHER go together: give both"
+                f"--min-len {self.min_len} is above --max-len {self.max_len}: change one of them"
             )
-        if self.no_tag and not self.reverse:
-            raise ConfigurationError("--no-tag needs --back-translate: remove it")
 
     @property
     def search(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class CopyOptions(FairseqDataclass):
         False,
         "when copying, also continue with the source word after the last written word: phrases are "
         "copied after far fewer updates",
+        needs="copy_attention",
     )
 
 

@@ -104,14 +104,17 @@ class EfficientTransformerOptions(CopyOptions):
         None,
         "load only these parameters or modules of --init-from, with * as in a shell, separated by "
         "commas, such as encoder.layers.0,decoder. Default: all",
+        needs="init_from",
     )
     init_skip: Optional[str] = option(  # noqa: UP045
-        None, "do not load these parameters or modules of --init-from. Default: none"
-    )
+        None, "do not load these parameters or modules of --init-from. Default: none",
+        needs="init_from",
+    )  # fmt: skip
     init_data: Optional[str] = option(  # noqa: UP045
         None,
         "data that --init-from was trained on, for its dictionaries. Default: the folder named in "
         "the checkpoint",
+        needs="init_from",
     )
     freeze: Optional[str] = option(  # noqa: UP045
         None, "do not train these parameters or modules, written as for --init-only. Default: none"

@@ -178,10 +178,6 @@ _NOT_COPYING = (
 
 def _plan_copying(args: Any) -> CopySpec | None:
     if not args.copy_attention:
-        if args.copy_next:
-            raise ConfigurationError(
-                "--copy-next has no effect without --copy-attention: add that, or remove it"
-            )
         return None
     for name in _NOT_COPYING:
         if getattr(args, name, None):

@@ -3,14 +3,16 @@
 import argparse
 import functools
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from fairseq_plugins.errors import ConfigurationError, did_you_mean, flag
-from fairseq_plugins.options.fields import check_options, kind_of, options_of
+from fairseq_plugins.options.fields import checked_options, kind_of, options_of
 
 T = TypeVar("T", bound="Command")
 
@@ -29,7 +31,7 @@ class Command:
     given = frozenset[str]()
 
     def __post_init__(self) -> None:
-        check_options(type(self), self)
+        checked_options(type(self), self, most=math.inf)
 
 
 def command(main: Callable[[T], int | None]) -> Callable[[Sequence[str]], int]:
@@ -77,10 +79,14 @@ def _converted(declared: Field, value: Any) -> Any:
     """Text, or a list of it, in the type of the option; `check_option` rejects what stays text.
 
     Raises:
-        ConfigurationError: it is a URL, which no option takes.
+        ConfigurationError: it is a URL, which no option takes, or a path without characters, which
+            would be the current folder.
     """
     if isinstance(value, list):
         return [_converted(declared, each) for each in value]
+    if value == "" and kind_of(declared)[0] is Path:
+        name = declared.metadata["metavar"] if _is(declared, "positional") else flag(declared.name)
+        raise ConfigurationError(f"{name} '' is empty: give a path")
     if re.match("(https?|ftp|s3|gs)://", str(value)):
         raise ConfigurationError(f"{value} is a URL: download it, and give the path of the file")
     try:
@@ -178,10 +184,13 @@ class Parser(argparse.ArgumentParser):
         after = re.search(r"\[-- more (options for [\w-]+)\]", self.usage or "")
         hint = f"{after[1]} come at the end, after --" if after else ""
         known = self._option_string_actions
-        for name in (word.split("=")[0] for word in split(self._words)[0]):
+        names = [word.split("=")[0] for word in split(self._words)[0]]
+        for before, name in zip(["", *names], names):
             begins = self.allow_abbrev and any(each.startswith(name) for each in known)
             is_option = re.fullmatch(r"--?[a-zA-Z]\S*", name)  # not a negative number
             if is_option and name not in known and not begins:
+                if before in known and known[before].metavar == "OPTIONS":
+                    hint = f"for {before}, write {before}={name}"
                 advice = "; ".join(filter(None, [hint, did_you_mean(name, known)]))
                 raise ConfigurationError(f"{name} is unknown: {advice or '-h lists the options'}")
         positional = [each for each in self._actions if not each.option_strings]

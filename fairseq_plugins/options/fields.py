@@ -34,7 +34,8 @@ def option(
             choices; metavar, the name of the value in the help; name, if its name on the command
             line is another; group, of options that exclude each other; nargs, of a sequence, which
             is "+" if it is not given; repeatable, for a sequence with one value for each time that
-            the option is given; positional; rest, for the arguments after `--`.
+            the option is given; positional; rest, for the arguments after `--`; needs, the name
+            of an option without which this one has no effect.
     """
     shown = help
     if "efault" not in help and default is not False and default not in (None, (), "", REQUIRED):
@@ -101,26 +102,32 @@ def check_option(name: str, value: Any, declared: Field, most: float = math.inf)
             raise ConfigurationError(f"{flag(name)} {value} must be {'odd' if odd else 'even'}")
 
 
-def check_options(dataclass: type[Any], args: Any) -> None:
-    """`check_option` for the values that `args` has for the options of a dataclass."""
-    for declared in options_of(dataclass):
-        check_option(declared.name, getattr(args, declared.name), declared)
-
-
 def values_of(made: Any, *groups: type[Any]) -> dict[str, Any]:
     """The values that `made` has for the options of these dataclasses, by their names."""
     return {each.name: getattr(made, each.name) for group in groups for each in fields(group)}
 
 
-def checked_options(dataclass: type[Any], args: Any, prefix: str = "") -> dict[str, Any]:
-    """The values that `args` has for the options of a model, each after `check_option`.
+def checked_options(
+    dataclass: type[Any], args: Any, prefix: str = "", most: float = LARGEST_SIZE
+) -> dict[str, Any]:
+    """The values that `args` has for the options of a dataclass.
 
     Args:
         prefix: of the names in `args`, such as "fastformer_".
+        most: the limit of a number whose declaration has none.
+
+    Raises:
+        ConfigurationError: see `check_option`; or an option is given without one that it needs.
     """
-    values = {}
+    values = {each.name: getattr(args, prefix + each.name) for each in options_of(dataclass)}
     for declared in options_of(dataclass):
-        name = prefix + declared.name
-        values[declared.name] = getattr(args, name)
-        check_option(name, values[declared.name], declared, LARGEST_SIZE)
+        name, value = prefix + declared.name, values[declared.name]
+        check_option(name, value, declared, most)
+        needed = declared.metadata.get("needs")
+        if needed and value and value != declared.default and not values[needed]:
+            told = value if isinstance(value, (list, tuple)) else [value] * (value is not True)
+            raise ConfigurationError(
+                f"{' '.join([flag(name), *map(str, told)])} needs {flag(prefix + needed)}: add it, "
+                "or remove this"
+            )
     return values

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.options.arguments import Command
 from fairseq_plugins.options.fields import option
 
@@ -47,10 +46,5 @@ class Averaging(Command):
     )  # fmt: skip
     by: str | None = option(
         None, "what --last counts (default: epochs, where training kept their checkpoints)",
-        choices=("epoch", "update"),
+        choices=("epoch", "update"), needs="last",
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.by is not None and self.last is None:
-            raise ConfigurationError(f"--by {self.by} only affects --last: add --last K")

@@ -5,18 +5,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fairseq_plugins.errors import ConfigurationError, check_known, flag
-from fairseq_plugins.options.fields import check_option, option
+from fairseq_plugins.options.fields import check_option, checked_options, option
 
 LARGEST_BEAM = 1024  # the memory of a search grows with it
 LARGEST_PENALTY = 10  # fairseq's float32 holds lengths up to 7,000 to this power
 FAIRSEQ_NAMES = {"no_repeat_ngram": "no_repeat_ngram_size"}  # of options with another name there
 LARGEST_SEED = 2**63 - 1  # torch overflows beyond 64 bits
 SMALLEST_TEMPERATURE = 1e-3
-# options, and the option that each of them needs
-NEEDS = {
-    **dict.fromkeys(("sampling_topk", "sampling_topp", "temperature"), "sampling"),
-    "diverse_beam_strength": "diverse_beam_groups",
-}
 NOT_OF_SEARCH = "is not an option of the search"
 OFF_IN_FAIRSEQ = ("sampling_topk", "sampling_topp", "diverse_beam_groups")  # -1 there, 0 here
 
@@ -63,13 +58,16 @@ class Options(BeamSearch):
 
     nbest: int = option(1, "the number of outputs that --json writes, the best first", least=1)
     sampling: bool = option(False, "draw outputs at random instead of searching for the best")
-    sampling_topk: int = option(0, "draw from the N most probable subwords; 0 allows all", least=0)
+    sampling_topk: int = option(
+        0, "draw from the N most probable subwords; 0 allows all", least=0, needs="sampling"
+    )
     sampling_topp: float = option(
         0.0,
         "draw from the most probable subwords that together have probability P; 0 allows all",
         least=0,
         most=1,
         metavar="P",
+        needs="sampling",
     )
     diverse_beam_groups: int = option(
         0,
@@ -78,11 +76,12 @@ class Options(BeamSearch):
         least=0,
     )
     diverse_beam_strength: float = option(
-        0.5, "the penalty of --diverse-beam-groups for each such subword", least=0, most=100
-    )
+        0.5, "the penalty of --diverse-beam-groups for each such subword", least=0, most=100,
+        needs="diverse_beam_groups",
+    )  # fmt: skip
     temperature: float = option(
         1.0, "a temperature below 1 makes probable subwords more probable when sampling",
-        least=SMALLEST_TEMPERATURE, metavar="T",
+        least=SMALLEST_TEMPERATURE, metavar="T", needs="sampling",
     )  # fmt: skip
     seed: int = option(1, "the random seed of --sampling", least=0, most=LARGEST_SEED)
 
@@ -96,12 +95,7 @@ class Options(BeamSearch):
         check_known(given, (field.name for field in fields(cls)), "options: ", NOT_OF_SEARCH)
         options = cls(**given)
         check(vars(options))
-        for name, needed in NEEDS.items():
-            value = getattr(options, name)
-            if value != getattr(cls, name) and not getattr(options, needed):
-                raise ConfigurationError(
-                    f"{flag(name)} {value} needs {flag(needed)}: add it, or remove this"
-                )
+        checked_options(cls, options)
         groups = options.diverse_beam_groups
         for name in ("sampling", "sampling_topk"):
             other = "diverse_beam_groups" if name == "sampling" else "sampling_topp"

@@ -45,12 +45,12 @@ MISTAKES = [
     (LABELS, "give --train and --valid, or --imdb"),
     (f"{LABELS} --train x", "give --train and --valid, or --imdb"),
     (f"{LABELS} --train x --valid y --imdb z", "give --train and --valid, or --imdb"),
-    (f"{LABELS} --train x --valid y --valid-every 3", "--valid-every 3 is for --imdb, but --valid"),
+    (f"{LABELS} --train x --valid y --valid-every 3", "--valid-every 3 needs --imdb: add it"),
     (f"{LABELS} --imdb x --vocab-size 500", "--vocab-size 500 is for SentencePiece, but tokens"),
     (f"{LABELS} --imdb x --sentencepiece-documents 5", "--sentencepiece-documents 5 is for Sent"),
     (f"{LABELS} --imdb x --valid-every 1", "--valid-every 1: must be at least 2"),
     (f"{LABELS} --imdb x --max-positions 1", "--max-positions 1: must be at least 2"),
-    (f"{LABELS} --imdb x --fields a b", "--fields a b is for files: remove it"),
+    (f"{LABELS} --imdb x --fields a b", "--fields a b needs --train: add it"),
     (f"{STORIES} --expect many", "--expect 'many': give three numbers"),
     *(
         (f"prepare-iwslt14 new --expect-pairs={given}", f"--expect-pairs '{given}': give three num")

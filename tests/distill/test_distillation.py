@@ -449,8 +449,11 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, tmp_path / "other.pt"], "TEACHER .* has other dictionaries than .* is not there"),
         ([small, run, "--nbest", 3], "--nbest 3 needs --keep nearest"),
         ([small, run, "--keep", "nearest", "--nbest", 6], "--nbest 6 texts of --beam 5"),
-        ([small, run, "--back-translate", text], "go together"),
+        ([small, run, "--min-len", 5, "--max-len", 2], "--min-len 5 is above --max-len 2"),
+        ([small, run, "--back-translate", text], "--back-translate .* needs --reverse: add it"),
+        ([small, run, "--reverse", run], "--reverse .* needs --back-translate: add it, or remove"),
         ([small, run, "--no-tag"], "--no-tag needs --back-translate"),
+        ([text, run], "DATA .* is a file: give the prepared folder"),
         ([small, run, "--out", small], "was prepared with other settings .distilled was null"),
         ([small, run, *back, run], "must be of opposite directions"),
         ([small, export, "--int8"], "--int8 is for checkpoints, but TEACHER .* remove it"),
@@ -459,7 +462,7 @@ def test_what_cannot_work_is_told_in_one_line(kept, run, reverse, small, tmp_pat
         ([small, tokenised], "TEACHER .* was tokenised before preparation, but not both"),
         ([labels, run], "for encoder_classification: distill is for translation and summariz"),
         ([bidirectional, run], "has both directions"),
-        ([gone, run], "train.en is missing"),
+        ([gone, run], "train.en cannot be read: No such file"),
         ([small, tmp_path / "none"], "TEACHER .* does not exist"),
     ):
         with pytest.raises(ConfigurationError, match=message) as error:

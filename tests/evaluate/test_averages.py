@@ -147,7 +147,7 @@ def test_the_average_s_folder_is_made_or_refused_before_the_work(save_dir, tmp_p
         (["{dir}"], r"is a folder: choose checkpoints.*--last K or --best K"),
         (["{dir}", "--last", "9"], r"--last 9: .* has 4 checkpoints of this kind"),
         (["{dir}", "--best", "4"], r"--best 4: .* has 3 .* as --keep-best-checkpoints allows"),
-        (["{dir}", "--best", "2", "--by", "update"], r"--by update only affects --last: add"),
+        (["{dir}", "--best", "2", "--by", "update"], r"--by update needs --last: add it"),
         (["{dir}", "--last", "0"], r"--last 0: must be at least 1"),
         (["{dir}/checkpoint1.pt", "--last", "1"], r"choose from one folder"),
     ],

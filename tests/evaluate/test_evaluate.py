@@ -425,7 +425,7 @@ def test_real_translations_from_the_shell(data, fresh_run, tmp_path, run_generat
         (["{data}", "{run}", "--", "--beam", "9999"], "--beam 9999: must be from 1 to 1024"),
         (["{data}", "{run}", "--", "--path", "x"], "--path is not allowed after --"),
         (["{data}", "{run}", "--", "--user-dir", "x"], "--user-dir is not allowed after --"),
-        (["{data}", "{run}", "--by", "update"], "--by update only affects --last: add --last"),
+        (["{data}", "{run}", "--by", "update"], "--by update needs --last: add it"),
         (["{data}", "{run}", "--", "--tokenizer", "moses"], "--tokenizer is not allowed after --"),
         (["{data}", "{run}", "--", "--bpe=x"], "--bpe is not allowed after --"),
         (["{data}", "{run}", "--", "--score-reference"], "would not be of the model's"),

@@ -162,7 +162,7 @@ def test_an_adopted_folder_is_as_a_prepared_one(folder, data_bin):
         ("--sentencepiece CODES", "not a model of SentencePiece"),
         ("--bpe-codes CODES --text BIN", "has no text of"),
         ("--bpe-codes CODES --text SHORT", "has 1 line, but .* has 8 sentences"),
-        ("--bpe-codes CODES --source-lang de", "belong together"),
+        ("--bpe-codes CODES --source-lang de", "--source-lang de needs --target-lang: add it"),
     ],
 )
 def test_what_cannot_be_adopted(data_bin, words, told):

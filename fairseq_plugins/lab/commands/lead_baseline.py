@@ -34,7 +34,7 @@ class LeadBaseline(Command):
     stories: Sequence[Path] = option((), "tar archives of .story files", metavar="ARCHIVE")
     ids: Path | None = option(
         None, "a file with the ids of the stories to score, one per line (default: all)",
-        metavar="FILE",
+        metavar="FILE", needs="stories",
     )  # fmt: skip
     sentences: int = option(3, "the number of first sentences to take", least=1)
     all: bool = option(
@@ -49,8 +49,6 @@ class LeadBaseline(Command):
         super().__post_init__()
         if bool(self.stories) == bool(self.source) or bool(self.source) != bool(self.target):
             raise ConfigurationError("give SOURCE and TARGET, or --stories")
-        if self.ids and not self.stories:
-            raise ConfigurationError(f"--ids {self.ids} selects among --stories: add them")
 
 
 @command

@@ -61,13 +61,11 @@ class Reproduce(SweepRequest):
     reduced: bool = option(False, "take the table's size for two CPU cores")
     beside: Sequence[Path] = option(
         (), "with --report-only: folders of the same table on more or less data, to plot scores "
-        "against the number of training pairs", metavar="OUT",
+        "against the number of training pairs", metavar="OUT", needs="report_only",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beside and not self.report_only:
-            raise ConfigurationError("--beside only plots: train first, then add --report-only")
         self.user_dir = [LAB, *self.user_dir]
 
     @property
