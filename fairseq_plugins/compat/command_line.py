@@ -4,11 +4,14 @@ import argparse
 import importlib.util
 import logging
 import os
+import re
 import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from unittest import mock
 
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
@@ -18,8 +21,28 @@ from hydra.core.hydra_config import HydraConfig
 from fairseq_plugins.compat.patch import before_main, repair
 from fairseq_plugins.compat.plugin import plugin
 from fairseq_plugins.compat.training_options import is_of_labels
-from fairseq_plugins.errors import ConfigurationError
+from fairseq_plugins.errors import ConfigurationError, did_you_mean
 from fairseq_plugins.system.quiet import at_least
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> None:
+    """Raise a ConfigurationError in one line for an error of argparse."""
+    if strange := re.match(r"argument (--[\w-]+).*: invalid choice: '?(.*?)'? \(choose", message):
+        known = list(parser._option_string_actions[strange[1]].choices or ())
+        near = f"choose one of {', '.join(known)}"
+        if len(known) > 8:
+            near = did_you_mean(strange[2], known, "-h lists the choices")
+        raise ConfigurationError(f"{strange[1]} {strange[2]} is unknown: {near}")
+    if wrong := re.fullmatch(r"argument (\S+): invalid (\S+) value: (.*)", message):
+        whole = "whole " if wrong[2] == "int" else ""
+        raise ConfigurationError(f"{wrong[1]} {wrong[3]}: must be a {whole}number")
+    unknown = message.removeprefix("unrecognized arguments: ")
+    if unknown == message:
+        raise ConfigurationError(f"{parser.prog} does not take this: {message}")
+    question = did_you_mean(re.split("[ =]", unknown)[0], parser._option_string_actions)
+    raise ConfigurationError(
+        f"{parser.prog} does not take {unknown}" + (f": {question}" if question else "")
+    )
 
 
 @repair(options, "parse_args_and_arch")
@@ -32,6 +55,7 @@ def mend_parsing(
     - `--cpu` starts one process per GPU of the machine.
     - fairseq-validate without `--task` ends in `KeyError: None`. The task comes from the
       checkpoint; the name only decides which options exist.
+    - A mistake is reported below the usage of some 200 lines.
     - A missing `--arch` is a RuntimeError without a text, a missing `--path` an AttributeError.
     - `--total-num-update` of polynomial_decay is null, which hydra refuses, instead of
       `--max-update`.
@@ -39,7 +63,7 @@ def mend_parsing(
       InterpolationKeyError.
 
     Raises:
-        ConfigurationError: on parsing, an option is missing or does not go with another.
+        ConfigurationError: on parsing, an option is missing, unknown, or does not go with another.
     """
     words = sys.argv[1:] if input_args is None else input_args
     named = {str(word).split("=")[0] for word in words}
@@ -50,7 +74,8 @@ def mend_parsing(
     if parser.get_default("task") is None:
         parser.set_defaults(task="translation")
     try:
-        parsed = original(parser, input_args, *args, **kw)
+        with mock.patch.object(parser, "error", partial(_refuse, parser)):
+            parsed = original(parser, input_args, *args, **kw)
     except RuntimeError as error:
         if error.args:
             raise

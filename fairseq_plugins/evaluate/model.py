@@ -37,7 +37,7 @@ def parse_generation(words: Sequence[str]) -> argparse.Namespace:
             the training determines.
     """
     place = ["DATA", "--path", "RUN"]
-    given = fairseq_parser.parse_as("fairseq-generate", generation_parser, [*place, *words])
+    given = fairseq_parser.parse([*place, *words], (), "fairseq-generate", generation_parser)
     check(vars(given))
     given.limited = any(word in LENGTHS for word in apart(words))
     options_of = getattr(TASK_DATACLASS_REGISTRY.get(given.task), "__dataclass_fields__", {})
