@@ -51,20 +51,15 @@ def check_range(option: str, value: Any, least: float, most: float = math.inf) -
     Raises:
         ConfigurationError: the value is outside, or not a number.
     """
-    problem = range_problem(value, least, most)
-    if problem:
-        raise ConfigurationError(f"{option} {value}: {problem}")
-
-
-def range_problem(value: Any, least: float, most: float) -> str:
-    """What is wrong with a number that must be from `least` to `most`; empty if nothing is."""
     try:
-        fits = least <= float(value) <= most
+        number = float(value)
     except (TypeError, ValueError):
-        fits = False
-    if fits:
-        return "must be finite" if float(value) == math.inf else ""
-    return f"must be at least {least}" if most == math.inf else f"must be from {least} to {most}"
+        number = math.nan
+    if not least <= number <= most:
+        wanted = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ConfigurationError(f"{option} {value}: must be {wanted}")
+    if number == math.inf:
+        raise ConfigurationError(f"{option} {value}: must be finite")
 
 
 def check_number(

@@ -171,11 +171,6 @@ def _find_checkpoint(cfg: Any, suffix: str) -> str | None:
         ConfigurationError: none can be used, and fairseq would begin anew.
     """
     if cfg.restore_file != LAST + ".pt":
-        if not PathManager.exists(cfg.restore_file.replace(".pt", suffix + ".pt")):
-            raise ConfigurationError(
-                f"--restore-file {cfg.restore_file} does not exist, and training would start from "
-                "scratch: correct or remove it"
-            )
         return None
     folder = Path(cfg.save_dir)
     last = folder / f"{LAST}{suffix}.pt"

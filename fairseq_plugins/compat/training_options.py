@@ -1,13 +1,17 @@
 """Options of a training that cannot work, checked before anything is built."""
 
 import difflib
+import glob
 import math
+import os
 from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
@@ -25,11 +29,14 @@ from fairseq_plugins.options.search import check as check_values
 RANGES: dict[tuple[str, str], tuple[float, float]] = {
     ("checkpoint", "save_interval"): (1, math.inf),
     ("common", "log_interval"): (1, math.inf),
+    ("common", "seed"): (0, 2**32 - 1),
     ("criterion", "label_smoothing"): (0, 1),
     ("dataset", "batch_size"): (1, math.inf),
     ("dataset", "max_tokens"): (1, math.inf),
+    ("dataset", "num_workers"): (0, math.inf),
     ("dataset", "validate_interval"): (1, math.inf),
     ("ema", "ema_decay"): (0, 1),
+    ("optimization", "clip_norm"): (0, math.inf),
     ("optimization", "lr"): (0, math.inf),
     ("optimization", "max_epoch"): (0, math.inf),
     ("optimization", "max_update"): (0, math.inf),
@@ -57,6 +64,8 @@ def check_before_training() -> None:
       `--eval-bleu-remove-bpe`, fail at the first validation, before anything is saved. A metric
       that is better if higher keeps the worst checkpoint without
       `--maximize-best-checkpoint-metric`.
+    - A folder as `--restore-file` or `--finetune-from-model` trains from scratch, as does a missing
+      `--restore-file`; a missing model to fine-tune is reported after the model is built.
     - Unknown names in `--eval-bleu-args` have no effect.
     - `--update-freq`, `--batch-size` or inverse_sqrt's `--warmup-updates` of 0, and `--adam-betas`
       of one number end in tracebacks. Label smoothing and decays of an average outside 0 to 1 train
@@ -78,6 +87,7 @@ def check_before_training() -> None:
         _check_numbers(cfg)
         _check_intervals(cfg)
         _check_metric(cfg)
+        _check_beginning(cfg.checkpoint)
         for score in plugin.scores:
             _check_score(f"eval_{score}", cfg.task)
 
@@ -228,6 +238,27 @@ def _check_metric(cfg: Any) -> None:
         raise ConfigurationError(
             f"--best-checkpoint-metric {metric} keeps the lowest: add "
             "--maximize-best-checkpoint-metric"
+        )
+
+
+def has_checkpoints(cfg: Any) -> bool:
+    """Whether a training with these options of fairseq's group `checkpoint` has begun."""
+    return bool(list(Path(cfg.save_dir).glob("checkpoint*.pt")))
+
+
+def _check_beginning(cfg: Any) -> None:
+    name = "restore_file"
+    if cfg.restore_file == "checkpoint_last.pt":  # which fairseq looks for in --save-dir
+        name = "finetune_from_model"
+    path = getattr(cfg, name)
+    if path is None or (name == "finetune_from_model" and has_checkpoints(cfg)):
+        return
+    parts = glob.glob(glob.escape(path.removesuffix(".pt")) + "-*.pt")  # of sharded models
+    if not parts and not PathManager.isfile(path):
+        problem = "is a folder" if os.path.isdir(path) else "does not exist"
+        raise ConfigurationError(
+            f"{flag(name)} {path} {problem}, and training would start from scratch: give a "
+            "checkpoint, or remove it"
         )
 
 

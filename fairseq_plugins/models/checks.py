@@ -113,17 +113,15 @@ def check_dictionaries(args: Any, source: Any, target: Any) -> None:
     Raises:
         ConfigurationError: an option does not fit the dictionaries.
     """
-    if args.share_all_embeddings and source != target:
-        raise ConfigurationError(
-            "--share-all-embeddings needs one dictionary for both languages: join them by "
-            "`fairseq-plugins join-dictionaries DATA OUT`, or share with "
-            "--share-decoder-input-output-embed"
-        )
-    if args.copy_attention and source != target:
-        raise ConfigurationError(
-            "--copy-attention needs one dictionary for source and target: join them by "
-            "`fairseq-plugins join-dictionaries DATA OUT`, or remove --copy-attention"
-        )
+    for name, instead in (
+        ("share_all_embeddings", "share with --share-decoder-input-output-embed"),
+        ("copy_attention", "remove it"),
+    ):
+        if getattr(args, name) and source != target:
+            raise ConfigurationError(
+                f"{flag(name)} needs one dictionary for both languages: join them by "
+                f"`fairseq-plugins join-dictionaries DATA OUT`, or {instead}"
+            )
     cutoff = args.adaptive_softmax_cutoff
     if cutoff is None:
         return

@@ -11,6 +11,7 @@ import datetime
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,11 @@ LARGEST = 100_000  # characters of a YAML file, with each alias counted as what 
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Rejects files that are larger than `LARGEST` once their aliases (``*name``) are replaced."""
+    """Rejects names that are given twice, of which PyYAML takes the last one.
+
+    It also rejects files that are larger than `LARGEST` once their aliases (``*name``) are
+    replaced.
+    """
 
     def __init__(self, stream: str):
         super().__init__(stream)
@@ -47,6 +52,10 @@ class _BoundedLoader(yaml.SafeLoader):
         if id(node) not in self._sizes:  # not an alias, or an alias within what it stands for
             value = node.value
             if isinstance(node, yaml.MappingNode):
+                names = Counter(key.value for key, _ in value if isinstance(key, yaml.ScalarNode))
+                for name, count in names.most_common(1):
+                    if count > 1:
+                        raise yaml.YAMLError(f"it gives {name} {count} times: remove all but one")
                 value = [part for pair in value for part in pair]
             parts = map(self._size, value) if isinstance(value, list) else [len(value)]
             self._sizes[id(node)] = 1 + sum(parts)
@@ -129,7 +138,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _BoundedLoader)
     except Exception as error:  # also those of int, float and datetime, which PyYAML calls
-        reason = " ".join(str(error).split()) or type(error).__name__
+        told = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(told.split()) or type(error).__name__
         raise ConfigurationError(f"{path} cannot be read: {reason}") from None
 
 

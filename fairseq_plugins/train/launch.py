@@ -153,4 +153,4 @@ def _first_failure(failures: dict[int, Any]) -> str:
 def _last_line(parts: Sequence[str]) -> str:
     """The last line of an error, without the name of ours."""
     line = "".join(parts).strip().splitlines()[-1]
-    return re.sub(rf"^([\w.]+\.)?{ConfigurationError.__name__}: ", "", line)
+    return re.sub(rf"^(fairseq_plugins[\w.]+|{ConfigurationError.__name__}): ", "", line)

@@ -17,7 +17,7 @@ import torch
 
 from fairseq_plugins.compat.training_options import check_ranges
 from fairseq_plugins.data import lengths
-from fairseq_plugins.data.prepared_folder import Prepared, Record, dictionaries, shards
+from fairseq_plugins.data.prepared_folder import Prepared, Record, shards
 from fairseq_plugins.errors import ConfigurationError, check_path, counted, flag
 from fairseq_plugins.files import check_can_hold
 from fairseq_plugins.options import fairseq_parser, recipes
@@ -36,17 +36,6 @@ JOINED_BY = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
 CAPTURED_TASKS = ("translation", "translation_sampled", "summarization")
 WORKERS = 2  # that load data for captured steps
 RESTARTS = 3  # of the processes of several machines, after one was lost
-
-
-def check_data(data: Path) -> None:
-    """Raise a ConfigurationError unless this is a prepared folder."""
-    made_by = "the prepare-* commands create one"
-    if not data.is_dir():
-        unfinished = data.with_name(data.name + ".part").is_dir()
-        advice = "its preparation was not finished: rerun it" if unfinished else made_by
-        raise ConfigurationError(f"DATA {data}: no such folder; {advice}")
-    if not dictionaries(data):
-        raise ConfigurationError(f"DATA {data} has no dictionaries (dict.*.txt); {made_by}")
 
 
 def check_task(data: Path, task: str) -> None:
@@ -69,16 +58,6 @@ def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
                     f"{option} is not allowed {place}: this command sets it (--save-dir, "
                     "--user-dir, --processes, --nodes and --rendezvous come before --)"
                 )
-
-
-def check_shared_dictionary(data: Path, option: str) -> None:
-    """Raise a ConfigurationError unless both languages have the dictionary that an option needs."""
-    if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
-        raise ConfigurationError(
-            f"{option} needs one dictionary for both languages, but {data} has two: join them by "
-            f"`fairseq-plugins join-dictionaries {data} {data}-joined` and train that folder, or "
-            "remove that setting"
-        )
 
 
 def count_processes(asked: int | None, on_cpu: bool) -> int:
@@ -162,6 +141,11 @@ def measure(data: Path, given: argparse.Namespace) -> tuple[dict[str, int], list
         kept = limits if too_long_is_skipped else None
         measured = lengths.measure(data, given, subset, kept)
         if measured is None:
+            if given.task in (*CAPTURED_TASKS, TASK):
+                raise ConfigurationError(
+                    f"--{'valid' if number else 'train'}-subset {subset}: DATA {data} has no such "
+                    "split, or not in these languages: give another, or prepare it"
+                )
             continue
         longest[subset], too_long = measured
         if limits and too_long:
@@ -264,8 +248,8 @@ def parse_options(request: TrainingRequest) -> tuple[list[str], argparse.Namespa
         fairseq_parser.parse([data, *from_files])  # raises for mistakes in files
         name = unknown[1][2:].replace("-", "_")
         raise ConfigurationError(
-            f"{unknown[1]}, from the recipe or a --settings file, does not apply to the new "
-            f"optimizer, criterion or scheduler: set '{name}: null' in its "
+            f"{unknown[1]}, from the recipe or a --settings file, does not apply to the new model, "
+            f"task, optimizer, criterion or scheduler: set '{name}: null' in its "
             "group in a further --settings file (.yaml)"
         ) from None
     check_ranges(lambda _, name: getattr(given, name, None))
@@ -332,6 +316,8 @@ def capture_options(
         half: whether a GPU trains in half precision.
     """
     options: list[str] = []
+    if given.cuda_graphs and request.eager:
+        raise ConfigurationError("--eager and --cuda-graphs exclude each other: remove one")
     if not given.cuda_graphs:
         if request.eager or not half or processes > 1:
             return []
@@ -350,18 +336,15 @@ def plan(request: TrainingRequest) -> Plan:
     Raises:
         ConfigurationError: the data, an option or their combination cannot work.
     """
-    check_data(request.data)
     least, most = request.machines
-    if (most > 1) != (request.rendezvous is not None):
+    place = request.rendezvous
+    if (most > 1) != (place is not None) or (place and not re.fullmatch(".+:[0-9]{1,5}", place)):
         raise ConfigurationError(
-            f"--nodes {request.nodes}: several machines need --rendezvous HOST:PORT; remove it for "
-            "one machine"
+            f"--nodes {request.nodes} --rendezvous {place or 'is missing'}: several machines need "
+            "--rendezvous HOST:PORT, such as node1:29400; remove it for one machine"
         )
     words, given = parse_options(request)
     check_task(request.data, given.task)
-    for name in ("share_all_embeddings", "copy_attention"):
-        if getattr(given, name, False):
-            check_shared_dictionary(request.data, flag(name))
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, limited = share_batch(request, given, whole, on_cpu)

@@ -25,7 +25,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_plugins.data import lengths
-from fairseq_plugins.data.prepared_folder import check_unsharded
+from fairseq_plugins.data.prepared_folder import check_data, check_unsharded
 from fairseq_plugins.errors import ConfigurationError, counted
 from fairseq_plugins.evaluate import averages
 from fairseq_plugins.evaluate.evaluate import FOLDER, test_set_of
@@ -104,7 +104,7 @@ class Sweep:
         precision = ["--precision", request.precision] if request.precision else []
         self.options = shlex.join([*map(str, chosen), *precision, *request.words])
         self.refuse_fixed()
-        planning.check_data(data)
+        check_data(data)
         self.data = self.describe_data()
         self.check_out()
         self.models: dict[str, dict[str, Any]] = {}
@@ -139,6 +139,8 @@ class Sweep:
     def check_out(self) -> None:
         """Raise a ConfigurationError if the folder has runs of another table or on other data."""
         before = read_json(self.out / "results.json")
+        if before is None and self.request.report_only:
+            raise ConfigurationError(f"--report-only: --out {self.out} has no results.json")
         if before is None:
             return
         for name, now in (("title", self.table.title), ("data", self.data)):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from fairseq_plugins.errors import ConfigurationError, check_known
 from fairseq_plugins.options import recipes
+from fairseq_plugins.train.sweep_request import arguments_in
 
 
 class Row(NamedTuple):
@@ -149,7 +150,7 @@ class Table(NamedTuple):
         return [(row, seed) for seed in seeds or self.seeds for row in rows.values()]
 
 
-LISTS = {name for name, value in Table._field_defaults.items() if isinstance(value, tuple)}
+KINDS = {str: "text", int: "a whole number", bool: "true or false", list: "a list"}
 
 
 def read_table(path: Path) -> Table:
@@ -163,15 +164,12 @@ def read_table(path: Path) -> Table:
         raise ConfigurationError(f"{path}: give `recipe`, and `rows` or `grid`")
     recipe, grid = content.pop("recipe", None), content.pop("grid", {})
     rows = content.pop("rows", None) or {}
-    _check_keys(path, content, [*Table._fields, "recipe", "grid"])
+    _check_fields(f"{path}: ", Table, content, ["recipe", "grid"])
     if not isinstance(rows, dict) or not isinstance(grid, dict) or not (rows or grid):
         raise ConfigurationError(f"{path}: give `rows`, by their names, or `grid`, by options")
     for option, values in grid.items():
         if not isinstance(values, list) or not values:
             raise ConfigurationError(f"{path}: grid {option}: give a list of values")
-    for name in LISTS & content.keys():
-        if not isinstance(content[name], list):
-            raise ConfigurationError(f"{path}: {name}: give a list")
     combined = itertools.product(*grid.values()) if grid else ()
     for values in combined:
         pairs = list(zip(grid, map(str, values)))
@@ -179,6 +177,8 @@ def read_table(path: Path) -> Table:
         rows[name] = {"options": shlex.join(word for pair in pairs for word in pair)}
     all_rows = [_row(path, str(name), row, recipe) for name, row in rows.items()]
     content.setdefault("title", path.stem)
+    if not content.get("seeds", [1]):
+        raise ConfigurationError(f"{path}: seeds []: give one or more")
     return Table(rows=all_rows, **content)
 
 
@@ -187,15 +187,25 @@ def _row(path: Path, name: str, given: Any, recipe: Any) -> Row:
         raise ConfigurationError(
             f"{path}: row {name!r}: the name becomes a folder: give letters, digits and . , = + -"
         )
-    fields = {"options": given or ""} if given is None or isinstance(given, str) else given
-    if not isinstance(fields, dict):
+    own: Any = {"options": given or ""} if given is None or isinstance(given, str) else given
+    if not isinstance(own, dict):
         raise ConfigurationError(f"{path}: row {name}: give its options, or its fields")
-    _check_keys(f"{path}: row {name}", fields, [each for each in Row._fields if each != "name"])
-    row = Row(name, **{"recipe": recipe, "labels": [name], **fields})
-    if not row.recipe:
+    fields: Any = {"recipe": recipe, "labels": [name], **own}
+    if not fields["recipe"]:
         raise ConfigurationError(f"{path}: row {name} has no `recipe`, nor has the table")
-    return row
+    _check_fields(f"{path}: row {name}: ", Row, fields)
+    return Row(name, **fields)
 
 
-def _check_keys(where: Any, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    check_known(given, known, f"{where}: ", "is unknown", f"known are {', '.join(known)}")
+def _check_fields(where: str, kind: Any, given: dict[str, Any], more: Sequence[str] = ()) -> None:
+    """Raise a ConfigurationError for a field that is unknown, or not of the type of its default."""
+    known = [name for name in (*kind._fields, *more) if name != "name"]
+    check_known(given, known, where, "is unknown", f"known are {', '.join(known)}")
+    for name, value in given.items():
+        default = kind._field_defaults.get(name, "")
+        wanted = list if isinstance(default, tuple) else type(default)
+        if wanted in KINDS and not isinstance(value, wanted):
+            raise ConfigurationError(f"{where}{name} {value!r}: give {KINDS[wanted]}")
+        words = arguments_in(f"{where}{name}", value) if name.endswith("options") else ()
+        if "--seed" in words:
+            raise ConfigurationError(f"{where}{name}: --seed: give `seeds` to the table")

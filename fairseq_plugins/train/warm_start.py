@@ -18,8 +18,14 @@ from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from fairseq_plugins.compat.patch import around
-from fairseq_plugins.data.prepared_folder import dictionaries, differing, digests_of_words
+from fairseq_plugins.compat.patch import around, before_main
+from fairseq_plugins.compat.training_options import has_checkpoints
+from fairseq_plugins.data.prepared_folder import (
+    check_data,
+    dictionaries,
+    differing,
+    digests_of_words,
+)
 from fairseq_plugins.errors import ConfigurationError
 from fairseq_plugins.pretrained import find_checkpoint
 from fairseq_plugins.search.checkpoints import Training, direction, find_data, training_of
@@ -29,6 +35,7 @@ logger = logging.getLogger(__name__)
 # parameters with one row per symbol of the source's or the target's dictionary
 ROWS = re.compile(r"(encoder|decoder)\.(embed_tokens|output_projection)\.(weight|bias)")
 PART = re.compile(r"(.*?\.layers\.\d+|[^.]+\.[^.]+)")
+ADVICE = "give a checkpoint, or the folder of a training"
 LEAVE_OUT = "--init-skip '*.embed_tokens,*.output_projection'"
 
 
@@ -37,6 +44,19 @@ def install() -> None:
 
     They load only if there is no checkpoint of the same training.
     """
+
+    @before_main
+    def check(cfg: Any, program: str) -> None:
+        init_from = getattr(cfg.model, "init_from", None)
+        if not init_from or has_checkpoints(cfg.checkpoint):
+            return
+        if cfg.checkpoint.finetune_from_model:
+            raise ConfigurationError(
+                "--init-from and --finetune-from-model both set the first parameters: give one"
+            )
+        find_checkpoint(init_from, "--init-from", ADVICE)
+        if cfg.model.init_data:
+            check_data(Path(utils.split_paths(cfg.model.init_data)[0]), "--init-data")
 
     @around(Trainer, "__init__")
     def __init__(
@@ -48,10 +68,6 @@ def install() -> None:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        if getattr(cfg.model, "init_from", None) and cfg.checkpoint.finetune_from_model:
-            raise ConfigurationError(
-                "--init-from and --finetune-from-model both set the first parameters: give one"
-            )
         freeze(model, getattr(cfg.model, "freeze", None))
         original(self, cfg, task, model, *args, **kwargs)
 
@@ -94,8 +110,7 @@ def load_what_fits(model: Any, task: Any, options: Any, words: dict[str, str]) -
             checkpoint are needed but missing.
     """
     where = f"--init-from {options.init_from}"
-    advice = "give a checkpoint, or the folder of a training"
-    path = find_checkpoint(options.init_from, "--init-from", advice)
+    path = find_checkpoint(options.init_from, "--init-from", ADVICE)
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
     stored, here = state["model"], dict(model.named_parameters(remove_duplicate=False))
     # fairseq's names become this model's; without a version, it would drop layers of the model

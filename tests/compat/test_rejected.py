@@ -60,6 +60,19 @@ train TINY --distributed-init-method tcp://localhost:1 --distributed-world-size 
 train TINY --skip-invalid-size-inputs-valid-test --max-source-positions 1\
  --required-batch-size-multiple 1 -> The dataset is empty
 train TINY --finetune-from-model none.pt -> --finetune-from-model none.pt does not exist
+train TINY --finetune-from-model . -> --finetune-from-model . is a folder, and training would start
+train TINY --restore-file . -> --restore-file . is a folder, and training would start from scratch
+train TINY --restore-file none.pt -> --restore-file none.pt does not exist, and training would start
+train TINY --arch transformer_ftc --encoder-blocks 1,1 --init-from none\
+ -> --init-from none does not exist
+train TINY --arch transformer_ftc --encoder-blocks 1,1 --init-only encoder\
+ -> --init-only encoder needs --init-from: add
+train TINY --arch transformer_ftc --encoder-blocks 1,1 --copy-next\
+ -> --copy-next needs --copy-attention: add it, or
+train TINY --arch transformer_fct -> --arch transformer_fct is unknown: did you mean transformer_ft
+train TINY --arch transformer_ftc --encoder-blocks 1,1 --time-window two\
+ -> --time-window 'two': must be a whole number
+train TINY --time-window 2 -> does not take --time-window 2
 train TINY --save-dir /dev/null/x -> /dev/null/x: Not a directory
 train TINY -s fr -t tgt -> dict.fr.txt is missing: give the languages of dict.src.txt, dict.tgt
 train TINY -s tgt -t tgt -> has no valid.tgt-tgt.tgt.idx: choose another subset or other languag

@@ -212,6 +212,7 @@ CLOSED = "Connection closed by peer"
     [
         ({0: (1, "ValueError: a"), 1: (1, "OSError: b")}, "ValueError: a"),
         ({0: (1, "ConfigurationError: --lr 1: no")}, "--lr 1: no"),
+        ({0: (1, "fairseq_plugins.compat.data_files.MissingData: no x")}, "no x"),
         ({0: (1, "RuntimeError: a\nmore\nlast")}, "last"),
         ({0: (1, f"RuntimeError: [gloo/x] {CLOSED}"), 1: (1, "OSError: b")}, "OSError: b"),
         ({0: (1, "RuntimeError: Connection reset by peer")}, "RuntimeError: Connection reset"),

@@ -61,7 +61,18 @@ def test_rows_are_listed_and_combined(table):
         ("recipe: b\nrows: {../a: }", "row '../a': the name becomes a folder"),
         ("recipe: b\nrows: {a: 3}", "row a: give its options"),
         ("recipe: b\ngrid: {--lr: 3}", "grid --lr: give a list"),
-        ("recipe: b\nrows: {a: }\nseeds: 3", "seeds: give a list"),
+        ("recipe: b\nrows: {a: }\nseeds: 3", "seeds 3: give a list"),
+        ("recipe: b\nrows: {a: }\nseeds: []", "seeds []: give one or more"),
+        ("recipe: b\nrows: {a: }\naverage: x", "average 'x': give a whole number"),
+        ("recipe: 3\nrows: {a: }", "row a: recipe 3: give text"),
+        ("recipe: b\nrows: {a: {labels: 3}}", "row a: labels 3: give a list"),
+        ("recipe: b\nrows: {a: }\noptions: 3", "options 3: give text"),
+        ("recipe: b\nrows: {a: '--lr \"1'}", "row a: options '--lr \"1': No closing quotation"),
+        ("recipe: b\nrows: {a: --seed 3}", "row a: options: --seed: give `seeds` to the table"),
+        (
+            "recipe: b\nrows:\n  a:\n  a: --lr 1",
+            "read: it gives a 2 times: remove all but",
+        ),
         ("rows: {", "cannot be read"),
     ],
 )
@@ -149,6 +160,8 @@ def test_options_that_the_runs_set_and_other_tables_are_refused(run, table):
         (["--", "--seed", 8], "--seed: use --seeds"),
         (["--rows", "ftc", "--", "--lrr", 8], r"row ftc \(no options\): fairseq-train does not"),
         (["--generate", "--lenpenn 1"], "fairseq-generate does not take --lenpenn"),
+        (["--generate", "--beam"], "for --generate, write --generate=--beam"),
+        (["--report-only"], "--report-only: --out .* has no results.json"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             run("--seeds", 1, *words)
@@ -163,7 +176,7 @@ def test_slurm_gets_a_job_for_each_row(table, tmp_path, monkeypatch, capsys):
     (tmp_path / "sbatch").chmod(0o755)
     words = [
         str(table),
-        "DATA",
+        str(tmp_path),
         "--out",
         str(tmp_path / "out"),
         "--slurm",
@@ -171,6 +184,9 @@ def test_slurm_gets_a_job_for_each_row(table, tmp_path, monkeypatch, capsys):
         "--",
         "--fp16",
     ]
+    with pytest.raises(ConfigurationError, match="has no dictionaries"):
+        command.main(words)
+    (tmp_path / "dict.de.txt").touch()
     monkeypatch.setenv("PATH", str(tmp_path / "out"))
     with pytest.raises(ConfigurationError, match="there is no sbatch"):
         command.main(words)
