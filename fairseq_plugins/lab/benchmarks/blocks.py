@@ -24,8 +24,6 @@ from . import harness, plots
 from .harness import Report, Row, Timed
 
 Change = tuple[Any, Any, Any]  # a dictionary, a key, and the value to try
-
-
 # what is timed, and changes to try, each with a name; the first one changes nothing
 Kernel = tuple[Callable[[], Any], list[tuple[str, Change]]]
 
@@ -111,10 +109,8 @@ def _rows(kernel: str, device: torch.device, dtype: torch.dtype, part: int) -> K
     }
     shapes, blocks, key, tried = choices[kernel]
     leaves = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
-    seed, target = (
-        new_seed(leaves[0], 0.3),
-        torch.zeros(positions, dtype=torch.int64, device=device),
-    )
+    seed = new_seed(leaves[0], 0.3)
+    target = torch.zeros(positions, dtype=torch.int64, device=device)
     forward = {
         "residual": lambda: residual.KernelResidual.apply(*leaves, 1e-5, 0.3, seed)[1],
         "activation": lambda: activation.KernelActivation.apply(*leaves, 0.3, seed),
