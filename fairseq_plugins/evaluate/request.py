@@ -152,8 +152,8 @@ def apart(words: Sequence[str]) -> list[str]:
 
 def check(request: EvaluationRequest) -> None:
     """Raise a ConfigurationError for errors that can be detected before slow work starts."""
-    check_data(request.data)
     check_path("DATA", request.data)
+    check_data(request.data)
     places = [run.resolve() for run in request.runs]
     for run in request.runs:
         if run.is_file():

@@ -60,6 +60,16 @@ def check_words(words: Sequence[str], in_files: Sequence[str] = ()) -> None:
                 )
 
 
+def check_shared_dictionary(data: Path, option: str) -> None:
+    """Raise a ConfigurationError unless both languages have the dictionary that an option needs."""
+    if len({path.read_bytes() for path in data.glob("dict.*.txt")}) > 1:
+        raise ConfigurationError(
+            f"{option} needs one dictionary for both languages, but {data} has two: join them by "
+            f"`fairseq-plugins join-dictionaries {data} {data}-joined` and train that folder, or "
+            "remove that setting"
+        )
+
+
 def count_processes(asked: int | None, on_cpu: bool) -> int:
     gpus = 0 if on_cpu else torch.cuda.device_count()
     processes = (gpus or 1) if asked is None else asked
@@ -345,6 +355,9 @@ def plan(request: TrainingRequest) -> Plan:
         )
     words, given = parse_options(request)
     check_task(request.data, given.task)
+    for name in ("share_all_embeddings", "copy_attention"):
+        if getattr(given, name, False):
+            check_shared_dictionary(request.data, flag(name))
     on_cpu = request.cpu or given.cpu or not torch.cuda.is_available()
     whole = Batch(given.max_tokens, given.batch_size, given.update_freq[0])
     processes, batch, limited = share_batch(request, given, whole, on_cpu)

@@ -28,7 +28,7 @@ def searched(monkeypatch):
     sizes, run = [], search_in_steps._Batch.run
 
     def counted(batch):
-        sizes.append(len(batch.log.rows))
+        sizes.append(batch.real)
         return run(batch)
 
     monkeypatch.setattr(search_in_steps._Batch, "run", counted)
@@ -145,7 +145,7 @@ def test_a_batch_without_memory_is_halved(
     run = search_in_steps._Batch.run
 
     def limited(batch, most=2):
-        if len(batch.log.rows) > most:
+        if batch.real > most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
         return run(batch)
 
