@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import kernels
-from .tracing import is_traced
 
 
 def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
@@ -38,11 +37,11 @@ def project_together(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tenso
 def _one_product(x: Tensor, projections: Sequence[nn.Module]) -> tuple[Tensor, ...]:
     weight, bias = concatenate(projections)
     kernel = kernel_of(projections)
-    if kernel is not None and x.dtype == weight.dtype and not is_traced() and x.numel() > 0:
-        if kernels.usable(x, *kernel):
-            from .kernels.projections import KernelProjections
+    readable = x.dtype == weight.dtype and kernels.can_read(x)
+    if kernel is not None and readable and kernels.usable(x, *kernel):
+        from .kernels.projections import KernelProjections
 
-            return KernelProjections.apply(x, weight, bias)
+        return KernelProjections.apply(x, weight, bias)
     # split, not slices: its backward concatenates the gradients in one copy
     sizes: list[Any] = [layer.out_features for layer in projections]
     return torch.split(F.linear(x, weight, bias), sizes, dim=-1)

@@ -89,6 +89,7 @@ def test_three_equal_projections_with_biases_use_the_kernel(monkeypatch, kind):
     monkeypatch.setattr(
         kernels, "usable", lambda x, *given: asked.append(given) or kind != "refused"
     )
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda x: True)
     sizes = (6, 6, 10 if kind == "sizes" else 6)[: 2 if kind == "two" else 3]
     torch.manual_seed(1)
     layers = [nn.Linear(5, size, bias=kind != "no bias").to(DEVICE) for size in sizes]

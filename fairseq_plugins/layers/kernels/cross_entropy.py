@@ -1,8 +1,8 @@
 """Cross entropy with label smoothing, and its gradient over the logits, as one Triton kernel.
 
 A program reads the logits of a token twice, once for their largest, their sum and the softmax's
-total, and once to replace them by the gradient. Plain torch writes them in float32 and passes over
-that ten times.
+total, and once to replace them by the gradient. Plain torch needs eight passes over numbers in
+float32.
 """
 
 # Triton pointers have no Python type.

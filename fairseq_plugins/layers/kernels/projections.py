@@ -19,10 +19,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import Trial
-from .sums import add_parts
+from .sums import PROGRAMS, add_parts
 
-PROGRAMS = 264  # in backward: two per multiprocessor of an H100; the same on every GPU, as
-# rounding depends on it
 BLOCKS = {"ROWS": 16, "COLS": 128}  # numbers at a time. Others are not measured yet
 
 

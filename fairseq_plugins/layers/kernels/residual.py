@@ -21,10 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import Trial, block, draws
-from .sums import add_parts
+from .sums import PROGRAMS, add_parts
 
-PROGRAMS = 264  # in backward: two per multiprocessor of an H100; the same on every GPU, as
-# rounding depends on it
 BLOCKS = {"tile": 2048}  # maximum numbers at a time. Others are not measured yet
 
 
